@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The checking device's record of what exists, and the rules that it checks against it. Its lock is
+ * held in all of these.
+ */
+#ifndef DEVICE_CHECKING_RECORD_H
+#define DEVICE_CHECKING_RECORD_H
+
+#include "device_checking.h"
+
+struct checking_op;
+
+/* What is known of one granule of a slab. */
+struct checking_page {
+	uint64_t until; /* a queue may use it until then */
+	uint32_t maps;  /* how often it is mapped */
+	uint32_t fills; /* fills of it that are not reached */
+	bool mapping;   /* a map call is at work on it */
+};
+
+struct checking_slab {
+	struct vmkv_slab base;
+	struct vmkv_slab *inner;
+	struct checking_slab *next;
+	struct checking_page *pages;
+};
+
+/* What a mapping in the record is doing. */
+enum checking_state {
+	MAPPING,  /* a map call is at work */
+	MAPPED,   /* issued; to be used once its point is reached */
+	UNMAPPING /* unmapped, not yet reached */
+};
+
+/* What the trees hold: ranges of addresses that never overlap. */
+struct range {
+	uint64_t begin, end;
+};
+
+struct mapping {
+	struct range range;
+	struct checking_slab *slab;
+	uint64_t offset;
+	uint64_t point; /* when it can be used */
+	uint64_t until; /* a queue may use it until then */
+	enum checking_state state;
+};
+
+struct checking_device {
+	struct vmkv_device base;
+	struct vmkv_device *inner;
+	struct checking_options options;
+	pthread_mutex_t lock; /* for all below, and options.fault */
+	struct checking_report report;
+	uint64_t fault_calls, fault_random;
+	struct checking_op *ops, **ops_tail; /* oldest first */
+	uint64_t last_point, lag_random;
+	uint64_t completed;  /* by the test's queues */
+	void *reservations;  /* trees of tsearch, of struct range ... */
+	void *mappings;      /* ... and of struct mapping */
+	struct checking_slab *slabs;
+};
+
+static inline struct checking_device *checking_of(struct vmkv_device *device)
+{
+	return (struct checking_device *)device;
+}
+
+static inline struct checking_slab *checking_slab_of(struct vmkv_slab *slab)
+{
+	return (struct checking_slab *)slab;
+}
+
+/* Zeroed memory; ends the test if there is none. */
+void *checking_alloc(size_t n, size_t bytes);
+
+/* Note a violation; refuse also returns -EINVAL, with the text for the device's error. */
+void violate(struct checking_device *c, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+int refuse(struct checking_device *c, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+void record_reserve(struct checking_device *c, uint64_t address, uint64_t bytes, uint64_t align);
+/* Whether the inner device may be told to release it. */
+bool record_release(struct checking_device *c, uint64_t address, uint64_t bytes);
+
+struct vmkv_slab *record_slab_create(struct checking_device *c, struct vmkv_slab *inner);
+/* Returns the inner slab, or NULL if that must not be destroyed. */
+struct vmkv_slab *record_slab_destroy(struct checking_device *c, struct vmkv_slab *slab);
+
+int record_map_begin(struct checking_device *c, const struct vmkv_map *map);
+void record_map_end(struct checking_device *c, const struct vmkv_map *map, bool mapped,
+                    uint64_t point);
+int record_unmap_begin(struct checking_device *c, const struct vmkv_unmap *unmap);
+void record_unmap_undo(struct checking_device *c, const struct vmkv_unmap *unmap);
+void record_unmapped(struct checking_device *c, uint64_t address, uint64_t bytes);
+
+int record_fill_check(struct checking_device *c, const struct vmkv_fill *fill);
+/* A fill is issued (1) or reached (-1). */
+void record_fill(struct checking_device *c, const struct vmkv_fill *fill, int change);
+
+/* Free the record, and the inner slabs and addresses that were leaked. */
+void record_fini(struct checking_device *c);
+
+#endif
