@@ -1,0 +1,69 @@
+"""Between Python's values and C's."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import fields
+from typing import Any, NoReturn, SupportsIndex, TypeVar
+
+from vmkv._native import ffi
+from vmkv.errors import InvalidError, RangeError
+
+Record = TypeVar("Record")
+
+
+class NoCopy:
+    """Stands for something in the C library: a copy would be a second owner of one thing."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        kind = type(self).__name__
+        raise TypeError(
+            f"a {kind} can't be copied or pickled: it stands for memory of this process"
+        )
+
+
+def check_index(name: str, value: Any) -> int:
+    """Any integer.
+
+    Raises:
+        TypeError: not an integer.
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is an integer, not {value!r}") from None
+
+
+def check_count(name: str, value: Any, bits: int = 32) -> int:
+    """An integer that an unsigned C type of so many bits holds.
+
+    Raises:
+        InvalidError: it is negative. RangeError: it is too great. TypeError: not an integer.
+    """
+    number = check_index(name, value)
+    if number < 0:
+        raise InvalidError(f"{name} is {number}: it can't be negative")
+    if number >= 2**bits:
+        raise RangeError(f"{name} is {number}: it is at most 2^{bits} - 1")
+    return number
+
+
+def new_struct(name: str, **values: Any) -> Any:
+    """A zeroed `struct NAME *` that knows its size, with some fields set."""
+    struct = ffi.new(f"struct {name} *")
+    struct.struct_size = ffi.sizeof(f"struct {name}")
+    for field, value in values.items():
+        setattr(struct, field, value)
+    return struct
+
+
+def read_struct(record: type[Record], struct: Any, **values: Any) -> Record:
+    """A dataclass whose fields are named as those of a C struct, with what the struct holds, but
+    for the values that are given."""
+    for field in fields(record):  # type: ignore[arg-type]
+        if field.name not in values:
+            value = getattr(struct, field.name)
+            values[field.name] = value if isinstance(value, int) else ffi.string(value).decode()
+    return record(**values)

@@ -1,0 +1,127 @@
+"""What the commands share: parameter types, options, JSON, and errors as exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from vmkv import errors, sizes
+from vmkv.device import Device
+from vmkv.geometry import Geometry
+
+if TYPE_CHECKING:
+    IntType = click.ParamType[int]
+    StrType = click.ParamType[str]
+else:  # older clicks have no generic types
+    IntType = StrType = click.ParamType
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells do
+
+
+class Failure(click.ClickException):
+    """Ends a command with one line on stderr and exit code 1."""
+
+    exit_code = EXIT_FAILURE
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"Error: {' '.join(self.message.split())}", file=file, err=True)
+
+
+class SizeType(IntType):
+    """A size such as 10GB, 10GiB, 64KiB or a number of bytes; the command gets an int."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return sizes.parse(value)
+        except errors.Error as error:
+            self.fail(str(error), param, ctx)
+
+
+class ModelType(StrType):
+    """The name of a model whose geometry ships with vmkv; the command gets the name as listed."""
+
+    name = "model"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return Geometry.preset_name(value)
+        except errors.Error as error:
+            self.fail(str(error), param, ctx)
+
+
+SIZE = SizeType()
+MODEL = ModelType()
+
+
+def device_option(command: Command) -> Command:
+    """--device NAME, for the parameter `device`."""
+    option = click.option(
+        "--device", default="auto", show_default=True, metavar="NAME", help="The device to use."
+    )
+    return option(command)
+
+
+def open_device(name: str) -> Device:
+    """Open a device; a name that means nothing is wrong usage, one that isn't there a failure."""
+    try:
+        return Device(name)
+    except errors.InvalidError as error:
+        raise click.UsageError(str(error)) from error
+    except errors.DeviceNotFoundError as error:
+        if str(error).startswith("unknown device"):
+            raise click.UsageError(str(error)) from error
+        raise
+
+
+def json_option(command: Command) -> Command:
+    """--json, for the parameter `as_json`."""
+    option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+    return option(command)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON on stdout; numpy's numbers are taken as plain ones."""
+    click.echo(json.dumps(value, indent=2, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    """What json can't write by itself: numpy's scalars and arrays."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} can't be written as JSON")
+
+
+@contextmanager
+def errors_to_exit() -> Iterator[None]:
+    """Turn what a user can meet into one line and an exit code, never a traceback. The group wraps
+    every command in it; `@errors_to_exit()` does the same for a function."""
+    try:
+        yield
+    except BrokenPipeError:
+        # Whoever read the output has seen enough, as in `vmkv replay | head`. Python flushes
+        # stdout once more at exit, so give it something that can be written to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise click.exceptions.Exit(EXIT_FAILURE) from None
+    except errors.Error as error:
+        raise Failure(str(error)) from error
+    except OSError as error:
+        raise Failure(_describe(error)) from error
+    except MemoryError as error:
+        raise Failure(str(error) or "out of host memory") from error
+
+
+def _describe(error: OSError) -> str:
+    text = error.strerror or str(error)
+    return f"{error.filename}: {text}" if error.filename else text

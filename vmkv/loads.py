@@ -1,0 +1,215 @@
+"""What `vmkv bench` sets to work: sequences that go through scripts of steps in C, and the same
+growth as bare driver calls.
+
+A *script* is an array of steps (`STEP`), each of which brings neighbouring sequences to one length.
+A *piece* is what one driver call maps. A *run* is a row of mappings that go on in address and in
+slab. A *floor* makes the driver calls of a plan with nothing around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vmkv import errors
+from vmkv._native import ffi, lib
+from vmkv.cache import Cache
+from vmkv.device import Device
+
+STEP = np.dtype([("first", "u4"), ("n", "u4"), ("tokens", "u4")])
+PIECE = np.dtype(
+    [("address", "u8"), ("bytes", "u8"), ("slab", "u8"), ("slab_offset", "u8"), ("step", "u8")]
+)
+RANGE = np.dtype([("address", "u8"), ("bytes", "u8")])
+
+Times = npt.NDArray[np.uint64]
+Array = npt.NDArray[Any]
+
+
+def together(n: int, lengths: Iterable[int]) -> Array:
+    """A script: n sequences come to each of the lengths in one step."""
+    values = np.fromiter(lengths, dtype=np.uint32)
+    script = np.zeros(len(values), STEP)
+    script["n"] = n
+    script["tokens"] = values
+    return script
+
+
+def in_turn(n: int, lengths: Iterable[int]) -> Array:
+    """A script: n sequences come to each of the lengths one after the other, a step each."""
+    values = np.fromiter(lengths, dtype=np.uint32)
+    script = np.zeros(n * len(values), STEP)
+    script["n"] = 1
+    script["first"] = np.tile(np.arange(n, dtype=np.uint32), len(values))
+    script["tokens"] = np.repeat(values, n)
+    return script
+
+
+def chunks(tokens: int, chunk_tokens: int) -> list[int]:
+    """The lengths of a prefill by chunks."""
+    return [*range(chunk_tokens, tokens, chunk_tokens), tokens]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the memory behind the spans of a load lies."""
+
+    spans: int
+    bytes: int
+    mappings: int
+    runs: int
+    mappings_max: int
+    runs_max: int
+
+
+class Load:
+    """Newly opened sequences of a cache, which loops in C bring through a script. Only the cache's
+    first group is looked at."""
+
+    def __init__(self, cache: Cache, n: int) -> None:
+        self.cache = cache
+        self.sequences = [cache.open() for _ in range(n)]
+        group = cache.geometry.groups[0]
+        interleaved = cache.layout == "token"
+        self.layers = 1 if interleaved else len(group.layers)
+        self.tensors = 1 if interleaved else len(group.tensors)
+        self._ids = ffi.new("vmkv_seq[]", [sequence.id for sequence in self.sequences])
+        self._tokens = ffi.new("uint32_t[]", n)
+        self.pointer = ffi.new(
+            "struct vmkv_bench_load *",
+            {
+                "cache": cache._pointer,
+                "seqs": self._ids,
+                "tokens": self._tokens,
+                "n": n,
+                "layers": self.layers,
+                "tensors": self.tensors,
+            },
+        )
+
+    def run(self, script: Array, batch: int = 1) -> Times:
+        """Run a script; returns the nanoseconds of every `batch` steps."""
+        times = np.zeros(-(-len(script) // batch), np.uint64)
+        self._check(
+            lib.vmkv_bench_run(
+                self.pointer,
+                _at(script, "struct vmkv_bench_step *"),
+                len(script),
+                batch,
+                _at(times, "uint64_t *"),
+            )
+        )
+        return times
+
+    def record(self, script: Array, max_pieces: int) -> Array:
+        """Run a script; returns the pieces that it maps, by step."""
+        pieces = np.zeros(max_pieces, PIECE)
+        count = ffi.new("size_t *")
+        self._check(
+            lib.vmkv_bench_record(
+                self.pointer,
+                _at(script, "struct vmkv_bench_step *"),
+                len(script),
+                _at(pieces, "struct vmkv_bench_piece *"),
+                max_pieces,
+                count,
+            )
+        )
+        return pieces[: count[0]]
+
+    def look(self) -> Layout:
+        ret = ffi.new("struct vmkv_bench_layout *")
+        self._check(lib.vmkv_bench_look(self.pointer, ret))
+        return Layout(ret.spans, ret.bytes, ret.mappings, ret.runs, ret.mappings_max, ret.runs_max)
+
+    def count_syscalls(self, script: Array) -> int | None:
+        """Run a script; returns how many system calls its thread made, None if they could not be
+        counted."""
+        ret = ffi.new("int64_t *")
+        self._check(
+            lib.vmkv_bench_count_syscalls(
+                self.pointer, _at(script, "struct vmkv_bench_step *"), len(script), ret
+            )
+        )
+        return None if ret[0] < 0 else int(ret[0])
+
+    def _check(self, code: int) -> None:
+        if code < 0:
+            self.cache._fail(code)
+
+
+def _at(array: Array, c_type: str) -> Any:
+    return ffi.cast(c_type, array.ctypes.data)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A growth as raw driver calls: what a floor gets."""
+
+    ranges: Array  # RANGE: reservations that hold all pieces
+    pieces: Array  # PIECE: in order of step, slabs numbered from 0
+    slab_bytes: int
+    slabs: int
+    steps: int
+
+
+# Makes the driver calls of a plan with nothing around them; returns the nanoseconds of each step.
+Floor = Callable[[Plan], Times]
+
+
+def _floor_host(plan: Plan) -> Times:
+    times = np.zeros(plan.steps, np.uint64)
+    request = ffi.new(
+        "struct vmkv_bench_plan *",
+        {
+            "ranges": _at(plan.ranges, "struct vmkv_bench_range *"),
+            "pieces": _at(plan.pieces, "struct vmkv_bench_piece *"),
+            "range_count": len(plan.ranges),
+            "piece_count": len(plan.pieces),
+            "slab_bytes": plan.slab_bytes,
+            "slab_count": plan.slabs,
+            "step_count": plan.steps,
+        },
+    )
+    code = lib.vmkv_bench_floor_host(request, _at(times, "uint64_t *"))
+    if code < 0:
+        errors.fail(code, "")
+    return times
+
+
+# By the kind of device: what comes before the first ':' or '?' of its name.
+FLOORS: dict[str, Floor] = {"host": _floor_host}
+
+
+def floor_for(device: Device) -> Floor | None:
+    """The floor of this kind of device; None if there is none yet."""
+    return FLOORS.get(device.name.partition("?")[0].partition(":")[0])
+
+
+def plan_of(load: Load, pieces: Array, steps: int) -> Plan:
+    """What was recorded, as a plan."""
+    ranges: list[tuple[int, int]] = []
+    for layer in range(load.layers):
+        for tensor in range(load.tensors):
+            span = load.sequences[0].span(layer, tensor, group=0)
+            start = span.address - span.slot * span.slot_stride
+            ranges.append((start, span.slot_stride * load.cache.info.slot_count))
+    merged: list[list[int]] = []
+    for start, size in sorted(set(ranges)):
+        if merged and start <= sum(merged[-1]):
+            merged[-1][1] = max(sum(merged[-1]), start + size) - merged[-1][0]
+        else:
+            merged.append([start, size])
+    numbered = pieces.copy()
+    slabs, numbered["slab"] = np.unique(pieces["slab"], return_inverse=True)
+    return Plan(
+        ranges=np.array([tuple(item) for item in merged], RANGE),
+        pieces=numbered,
+        slab_bytes=load.cache.info.slab_bytes,
+        slabs=len(slabs),
+        steps=steps,
+    )

@@ -1,0 +1,406 @@
+"""Replaying a trace of requests on a device: every token of every request gets real memory, real
+bytes are written to it, and what is read back is checked.
+
+The loop is closed: so many agents at a time, and when one is done the next request takes its place;
+times in the trace are ignored. A prompt comes in chunks of CHUNK_TOKENS, then one token a step. All
+agents advance together, in one cache step a round, as in an engine with continuous batching.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vmkv.cache import Cache
+from vmkv.checks import Checks
+from vmkv.errors import Shortage, UnreachableError
+from vmkv.rows import Contents, Part, map_sequence
+from vmkv.sequence import Sequence
+from vmkv.step import Batch
+from vmkv.traces import Request
+
+CHUNK_TOKENS = 512
+
+# Rows that are read back after each step, half of them new ones.
+_ROWS_CHECKED_A_STEP = 16
+# Rows that are read back all over a sequence when it ends, besides one layer in whole.
+_ROWS_CHECKED_AT_END = 64
+
+# Attention reads all rows of a head, which costs more than the writing of a decoded token.
+_STEPS_PER_ATTENTION = 8
+
+
+@dataclass
+class Report:
+    """What a replay did. Counts are the same for the same seed and options; the _seconds aren't.
+
+    Bytes are bytes of the device's memory, but reserved_bytes, which are addresses. waste is
+    1 - live / mapped bytes after each step.
+    """
+
+    device: str
+    layout: str
+    page_bytes: int
+    budget_bytes: int
+    agents: int
+    max_tokens: int
+    seed: int
+    requests: int = 0  # completed
+    skipped: int = 0  # could never fit
+    starved: int = 0  # of those: within the budget, but the device could not give so much
+    preempted: int = 0  # gave their memory back for others and began anew
+    shortages: int = 0  # delayed at least once because memory did not fit
+    step_shortages: int = 0  # steps that found memory only after the queue was drained
+    steps: int = 0
+    admitted_peak: int = 0
+    tokens_written: int = 0
+    bytes_written: int = 0
+    live_bytes_peak: int = 0
+    mapped_bytes_peak: int = 0
+    slab_bytes_peak: int = 0
+    reserved_bytes: int = 0
+    waste_mean: float = 0.0
+    waste_p99: float = 0.0
+    waste_max: float = 0.0
+    driver_calls: int = 0
+    mappings: int = 0  # made
+    mappings_peak: int = 0
+    checks_done: int = 0
+    checks_failed: int = 0
+    failures: list[str] = field(default_factory=list)  # the first failed checks, in words
+    total_seconds: float = 0.0
+    step_seconds: float = 0.0
+    retire_seconds: float = 0.0
+    write_seconds: float = 0.0
+    check_seconds: float = 0.0
+
+
+@dataclass(eq=False)
+class _Agent:
+    """A request that is being served."""
+
+    request: Request
+    sequence: Sequence
+    need_bytes: int
+    parts: list[Part]
+    tokens: int = 0  # written so far ...
+    older_tokens: int = 0  # ... and before the last step
+    last_used: int = 0  # the last step that used its memory
+
+    @property
+    def next_tokens(self) -> int:
+        """Its length after the next step."""
+        prompt = self.request.prompt_tokens
+        if self.tokens < prompt:
+            return min(prompt, self.tokens + CHUNK_TOKENS)
+        return self.tokens + 1
+
+    @property
+    def is_done(self) -> bool:
+        return self.tokens == self.request.total_tokens
+
+
+def replay(
+    cache: Cache,
+    requests: Iterable[Request],
+    *,
+    seed: int = 0,
+    progress: Callable[[Report], None] | None = None,
+) -> Report:
+    """Replay requests on a cache that has no sequences and zeroes its memory, as many at a time as
+    it has slots.
+
+    progress is called after each step with what was counted so far: requests, tokens and bytes.
+
+    Raises UnreachableError if the CPU can't reach the device's memory, and what the requests
+    raise.
+    """
+    return Replay(cache, requests, seed, progress).run()
+
+
+class Replay:
+    """One replay; see replay()."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        requests: Iterable[Request],
+        seed: int,
+        progress: Callable[[Report], None] | None,
+    ) -> None:
+        device = cache.device
+        if not device.info.cpu_addresses:
+            raise UnreachableError(
+                f"the CPU can't reach the memory of device {device.name}, and a replay writes "
+                "every row through its span; use a device whose memory it can reach, such as host"
+            )
+        self.cache = cache
+        self.waiting = iter(requests)
+        self.returned: deque[Request] = deque()  # requests that have to begin again, oldest first
+        self.active: list[_Agent] = []  # in order of admission
+        self.contents = Contents(cache.geometry, seed, CHUNK_TOKENS)
+        self.random = random.Random(seed)
+        self.checks = Checks(np.random.default_rng(seed), CHUNK_TOKENS)
+        self.crowded = False  # an agent had to give up; nobody comes in before one is done
+        self.delayed: set[int] = set()  # indices of requests
+        self.waste: list[float] = []
+        self.batch: Batch | None = None
+        self.progress = progress
+        info = cache.info
+        self.report = Report(
+            device=device.name,
+            layout=info.layout,
+            page_bytes=info.page_bytes,
+            budget_bytes=cache.stats().budget_bytes,
+            agents=info.max_slots,
+            max_tokens=info.max_tokens,
+            seed=seed,
+        )
+        # The engine's queue: rounds are numbered from 1, and the queue has passed `completed`.
+        self.round = 0
+        self.completed = 0
+
+    def run(self) -> Report:
+        """Serve all requests."""
+        begin = time.perf_counter()
+        self._admit()
+        while self.active:
+            self.round += 1
+            self._run_round()
+            # The queue lags one or two rounds behind.
+            self._retire(self.round - self.random.choice((0, 1)))
+            self._admit()
+        self._retire(self.round)
+        self._check_end()
+        self._close_report()
+        self.report.total_seconds = time.perf_counter() - begin
+        return self.report
+
+    def _run_round(self) -> None:
+        with self._timed("step_seconds"):
+            self._step()
+        if not self.active:
+            return
+        self.report.admitted_peak = max(self.report.admitted_peak, len(self.active))
+        with self._timed("check_seconds"):
+            self._check_new_memory()
+        with self._timed("write_seconds"):
+            self._write()
+        with self._timed("check_seconds"):
+            self._check_step()
+        for agent in [agent for agent in self.active if agent.is_done]:
+            with self._timed("check_seconds"):
+                self._check_sequence(agent)
+            self._close(agent)
+            self.report.requests += 1
+            self.crowded = False
+        if self.progress:
+            self.progress(self.report)
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            setattr(self.report, name, getattr(self.report, name) + time.perf_counter() - begin)
+
+    # ---- admission
+
+    def _admit(self) -> None:
+        """Admit requests in their order while there is a place and the memory for the whole of
+        each is sure."""
+        while len(self.active) < self.report.agents and not (self.crowded and self.active):
+            request = self._take_request()
+            if request is None:
+                return
+            need_bytes = self._need_bytes(request)
+            if need_bytes is None:
+                self.report.skipped += 1
+                continue
+            held_bytes = sum(agent.need_bytes for agent in self.active)
+            if held_bytes + need_bytes > self.report.budget_bytes:
+                self.delayed.add(request.index)
+                self.returned.appendleft(request)
+                return
+            try:
+                self._open(request, need_bytes)
+            except Shortage:
+                # Every slot waits for the queue: drain it and try again.
+                self.returned.appendleft(request)
+                if self.completed < self.round:
+                    self._retire(self.round)
+                elif self.active:
+                    return
+                else:
+                    raise
+
+    def _take_request(self) -> Request | None:
+        return self.returned.popleft() if self.returned else next(self.waiting, None)
+
+    def _need_bytes(self, request: Request) -> int | None:
+        """Memory for the whole request; None if it can never fit."""
+        if request.total_tokens > self.report.max_tokens:
+            return None
+        need_bytes = self.cache.need_bytes(request.total_tokens, CHUNK_TOKENS)
+        return need_bytes if need_bytes <= self.report.budget_bytes else None
+
+    def _open(self, request: Request, need_bytes: int) -> None:
+        sequence = self.cache.open(prefer="warm", expected_tokens=request.total_tokens)
+        parts = map_sequence(self.contents, sequence, request.index)
+        self.active.append(_Agent(request, sequence, need_bytes, parts, last_used=self.completed))
+        self.batch = None
+
+    def _close(self, agent: _Agent) -> None:
+        agent.sequence.close(busy_until=agent.last_used)
+        self.active.remove(agent)
+        self.batch = None
+
+    # ---- steps
+
+    def _step(self) -> None:
+        """Make all agents' next lengths usable, whatever has to be waited for or given up."""
+        waited_point = 0
+        while self.active:
+            if self.batch is None:
+                self.batch = self.cache.batch([agent.sequence for agent in self.active])
+            self.batch.tokens[:] = [agent.next_tokens for agent in self.active]
+            try:
+                ready = self.batch.step(busy_until=self.round)
+            except Shortage as shortage:
+                self.report.step_shortages += 1
+                if self.completed < self.round - 1:
+                    self._retire(self.round - 1)
+                elif shortage.transit_point > waited_point:
+                    waited_point = shortage.transit_point
+                    self.cache.device.wait(waited_point)
+                else:
+                    self._give_up_youngest()
+            else:
+                self.cache.device.wait(ready)
+                self.report.steps += 1
+                self.waste.append(self.cache.stats().waste)
+                return
+
+    def _give_up_youngest(self) -> None:
+        """Admission was wrong, because the device has less memory or fewer mappings than the budget
+        lets expect: the youngest agent begins anew later. A last one that is alone never fits."""
+        agent = self.active[-1]
+        self._close(agent)
+        if self.active:
+            self.report.preempted += 1
+            self.crowded = True
+            self.delayed.add(agent.request.index)
+            self.returned.appendleft(agent.request)
+        else:
+            self.report.skipped += 1
+            self.report.starved += 1
+
+    def _retire(self, completed: int) -> None:
+        self.completed = max(self.completed, completed)
+        with self._timed("retire_seconds"):
+            self.cache.retire(self.completed)
+
+    def _write(self) -> None:
+        for agent in self.active:
+            first, last = agent.tokens, agent.next_tokens
+            for part in agent.parts:
+                self.report.bytes_written += part.write(first, last)
+            self.report.tokens_written += last - first
+            agent.older_tokens, agent.tokens = first, last
+            agent.last_used = self.round
+
+    # ---- checks
+
+    def _check_new_memory(self) -> None:
+        """After a step and before it is written to: new memory reads as zero."""
+        for agent in self.active:
+            part, layer = self._pick_layer(agent)
+            if not part.is_state:
+                token = self.random.randrange(agent.tokens, agent.next_tokens)
+                self.checks.check_zero(part, layer, token)
+            elif not agent.tokens:
+                self.checks.check_zero(part, layer, 0)
+
+    def _check_step(self) -> None:
+        """A sample of old and new rows, and what attention makes of one head."""
+        for i in range(_ROWS_CHECKED_A_STEP):
+            agent = self.random.choice(self.active)
+            self._check_row(agent, agent.older_tokens if i % 2 else 0)
+        agent = self.random.choice(self.active)
+        part, layer = self._pick_layer(agent)
+        self.checks.check_place(part, layer, agent.tokens)
+        if self.round % _STEPS_PER_ATTENTION == 0:
+            for keys, values in pair_parts(agent.parts):
+                layer = self.random.randrange(keys.layers)
+                self.checks.check_attention(keys, values, layer, heads=1)
+
+    def _check_sequence(self, agent: _Agent) -> None:
+        """Before a sequence closes: one layer of every tensor in whole, rows of all others, and
+        attention with all heads."""
+        for part in agent.parts:
+            layer = self.random.randrange(part.layers)
+            self.checks.check_place(part, layer, agent.tokens)
+            first, last = part.live_rows(layer)
+            self.checks.check_rows(part, layer, first, last)
+        for _ in range(_ROWS_CHECKED_AT_END):
+            self._check_row(agent, 0)
+        for keys, values in pair_parts(agent.parts):
+            layer = self.random.randrange(keys.layers)
+            self.checks.check_attention(keys, values, layer, heads=keys.tensor.heads)
+
+    def _check_row(self, agent: _Agent, first: int) -> None:
+        """A live row of a token from `first` on, in any layer."""
+        part, layer = self._pick_layer(agent)
+        oldest, last = part.live_rows(layer)
+        token = self.random.randrange(min(max(first, oldest), last - 1), last)
+        self.checks.check_rows(part, layer, token, token + 1)
+
+    def _pick_layer(self, agent: _Agent) -> tuple[Part, int]:
+        part = self.random.choice(agent.parts)
+        return part, self.random.randrange(part.layers)
+
+    def _check_end(self) -> None:
+        """All sequences are closed and retired: nothing may be left behind any of them."""
+        stats = self.cache.stats()
+        left = {
+            name: getattr(stats, name)
+            for name in ("sequences", "live_bytes", "mapped_bytes", "retiring_bytes", "held_bytes")
+            if getattr(stats, name)
+        }
+        wrong = ", ".join(f"{name} is {value}" for name, value in left.items())
+        self.checks.note(wrong, "after the last request")
+
+    def _close_report(self) -> None:
+        report, stats = self.report, self.cache.stats()
+        report.shortages = len(self.delayed)
+        report.live_bytes_peak = stats.live_bytes_peak
+        report.mapped_bytes_peak = stats.mapped_bytes_peak
+        report.slab_bytes_peak = stats.slab_bytes_peak
+        report.reserved_bytes = stats.reserved_bytes
+        if self.waste:
+            report.waste_mean = float(np.mean(self.waste))
+            report.waste_p99 = float(np.percentile(self.waste, 99))
+            report.waste_max = float(np.max(self.waste))
+        report.driver_calls = stats.driver_calls
+        report.mappings = stats.map_calls
+        report.mappings_peak = stats.mappings_peak
+        report.checks_done = self.checks.done
+        report.checks_failed = self.checks.failed
+        report.failures = self.checks.failures
+
+
+def pair_parts(parts: list[Part]) -> list[tuple[Part, Part]]:
+    """Keys and values of every group that attention reads: its first and its last tensor (one and
+    the same for a latent)."""
+    groups: dict[int, list[Part]] = {}
+    for part in parts:
+        if not part.is_state:
+            groups.setdefault(part.group_index, []).append(part)
+    return [(group[0], group[-1]) for group in groups.values()]

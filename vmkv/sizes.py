@@ -1,0 +1,86 @@
+"""Sizes in bytes as people write them: "10GB" is 10^10 bytes, "64KiB" is 65,536."""
+
+from __future__ import annotations
+
+import operator
+import re
+from fractions import Fraction
+from typing import SupportsIndex
+
+from vmkv import errors
+
+MAX_BYTES = 2**64 - 1
+
+_UNITS = {"b": 1}
+_UNITS |= {f"{letter}b": 1000**power for power, letter in enumerate("kmgtpe", 1)}
+_UNITS |= {f"{letter}ib": 1024**power for power, letter in enumerate("kmgtpe", 1)}
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE | re.ASCII)
+_EXAMPLES = "such as 10GB (10^10 bytes), 10GiB, 64KiB or a number of bytes"
+
+
+def parse(value: str | SupportsIndex, name: str = "size") -> int:
+    """Bytes of a size: an integer, or text such as "10GB", "1.5GiB", "64KiB", "4096".
+
+    Units are B, kB, MB, GB, TB, PB, EB (powers of 1,000) and KiB ... EiB (powers of 1,024), in
+    upper or lower case. A fraction of a byte is dropped. `name` is what errors call it.
+
+    >>> parse("64KiB"), parse("10GB"), parse("1.5 GiB"), parse(4096)
+    (65536, 10000000000, 1610612736, 4096)
+
+    Raises:
+        InvalidError: not a size; negative.
+        SizeError: more than 64 bits hold.
+        TypeError: neither text nor an integer.
+    """
+    if isinstance(value, str):
+        size = _parse_text(value, name)
+    else:
+        try:
+            size = operator.index(value)
+        except TypeError:
+            kind = type(value).__name__
+            raise TypeError(f"{name} is a size {_EXAMPLES}, not a {kind}") from None
+    if size < 0:
+        raise errors.InvalidError(f"{name} is {value}: a size can't be negative")
+    if size > MAX_BYTES:
+        raise errors.SizeError(f"{name} is {value}: a size is at most {MAX_BYTES} bytes (16 EiB)")
+    return size
+
+
+def _parse_text(text: str, name: str) -> int:
+    match = _SIZE.fullmatch(text)
+    if not match:
+        if text.lstrip().startswith("-"):
+            raise errors.InvalidError(f"{name} is {text}: a size can't be negative")
+        raise errors.InvalidError(f"{name} {text!r} is not a size {_EXAMPLES}")
+    number, unit = match.group(1), match.group(2)
+    if unit.lower() in ("k", "m", "g", "t", "p", "e"):
+        raise errors.InvalidError(
+            f"{name} {text!r} is ambiguous: "
+            f"write {number}{unit}B (powers of 1,000) or {number}{unit}iB (powers of 1,024)"
+        )
+    factor = _UNITS.get(unit.lower() or "b")
+    if factor is None:
+        raise errors.InvalidError(
+            f"{name} {text!r} has an unknown unit {unit!r}: write a size {_EXAMPLES}"
+        )
+    return int(Fraction(number) * factor)
+
+
+def human(size: int) -> str:
+    """A number of bytes for people, in powers of 1,024 and to three digits or so.
+
+    >>> human(65536), human(10**10), human(999), human(0)
+    ('64 KiB', '9.31 GiB', '999 B', '0 B')
+    """
+    value, unit = float(size), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
+        # 1023.99 KiB is shown as 1 MiB, never as 1024 KiB.
+        if round(value, 1) < 1024 or unit == "EiB":
+            break
+        value /= 1024
+    if value == int(value):
+        return f"{int(value)} {unit}"
+    digits = 2 if value < 10 else 1
+    return f"{value:.{digits}f} {unit}"
