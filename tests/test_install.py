@@ -232,3 +232,12 @@ def test_header_compiles_alone(tool: str, standard: str, tmp_path: Path) -> None
     source.write_text("#include <vmkv.h>\n#include <vmkv.h>\n", encoding="utf-8")
     flags = (f"-std={standard}", "-pedantic-errors", "-Wall", "-Wextra", "-Werror")
     run(needed(tool), *flags, "-fsyntax-only", f"-I{HEADER.parent}", source)
+
+
+def test_importing_the_source_tree_says_what_to_do() -> None:
+    unsafe = {"PYTHONSAFEPATH": ""}
+    command = [sys.executable, "-c", "import vmkv"]
+    variables = environment(unsafe)
+    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "start Python in another directory, or as python -P" in done.stderr

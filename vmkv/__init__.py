@@ -17,7 +17,13 @@ away again.
 >>> device.close()
 """
 
-from vmkv._native import lib as _lib
+try:
+    from vmkv._native import lib as _lib
+except ModuleNotFoundError as error:
+    raise ImportError(
+        "this vmkv is the source tree, which has no extension module: to import the installed "
+        "package, start Python in another directory, or as python -P"
+    ) from error
 from vmkv.cache import Cache
 from vmkv.device import Device, DeviceInfo
 from vmkv.device import open_device as open  # noqa: A004 - vmkv.open is the name
