@@ -1,4 +1,4 @@
-"""Geometries, and the models that are known by name."""
+"""Geometries: groups of layers and their tensors."""
 
 import dataclasses
 from typing import Any
@@ -9,8 +9,6 @@ import vmkv
 from vmkv import Geometry, Group, Tensor
 from vmkv._native import ffi, lib
 from vmkv.geometry import row_bytes
-
-KIB, MIB = 2**10, 2**20
 
 
 @pytest.mark.parametrize(
@@ -25,76 +23,6 @@ def test_row_bytes(dtype: str, size: int) -> None:
 def test_row_bytes_of_an_unknown_dtype() -> None:
     with pytest.raises(vmkv.InvalidError, match="unknown dtype 'none': it is one of f32, f16"):
         row_bytes(1024, "none")
-
-
-# The published figures of these models: growing bytes a token at 16 bits, and what is fixed.
-FIGURES: dict[str, tuple[float, float]] = {
-    "qwen3-8b": (147456, 0),
-    "qwen3-14b": (160 * KIB, 0),
-    "qwen3-32b": (256 * KIB, 0),
-    "qwen3-30b-a3b": (96 * KIB, 0),
-    "llama-3.1-8b": (128 * KIB, 0),
-    "llama-3.1-70b": (320 * KIB, 0),
-    "gemma-3-27b": (80 * KIB, 416 * MIB),
-    "gpt-oss-20b": (24 * KIB, 3 * MIB),
-    "gpt-oss-120b": (36 * KIB, 4.5 * MIB),
-    "deepseek-v3": (70272, 0),
-}
-
-
-@pytest.mark.parametrize("name", Geometry.presets())
-def test_presets_have_the_published_figures(name: str) -> None:
-    geometry = Geometry.preset(name)
-    assert (geometry.bytes_per_token, geometry.fixed_bytes) == FIGURES[name]
-
-
-def test_presets_are_those_with_figures() -> None:
-    assert set(Geometry.presets()) == set(FIGURES)
-
-
-@pytest.mark.parametrize(
-    ("name", "layers"),
-    [("qwen3-8b", 36), ("gemma-3-27b", 62), ("gpt-oss-20b", 24), ("deepseek-v3", 61)],
-)
-def test_every_layer_of_a_preset_lies_in_one_group(name: str, layers: int) -> None:
-    geometry = Geometry.preset(name)
-    assert geometry.layers == tuple(range(layers))
-    assert sum(len(group.layers) for group in geometry.groups) == layers
-    for layer in geometry.layers:
-        group, index = geometry.locate(layer)
-        assert geometry.groups[group].layers[index] == layer
-
-
-def test_sliding_layers_of_presets_are_where_the_models_have_them() -> None:
-    def policy(name: str, layer: int) -> tuple[str, int]:
-        geometry = Geometry.preset(name)
-        group = geometry.groups[geometry.locate(layer)[0]]
-        return group.policy, group.window_tokens
-
-    gpt_oss = [policy("gpt-oss-20b", layer) for layer in range(4)]
-    assert gpt_oss == [("window", 128), ("full", 0)] * 2
-    gemma = [policy("gemma-3-27b", layer) for layer in range(7)]
-    assert gemma == [("window", 1024)] * 5 + [("full", 0), ("window", 1024)]
-
-
-def test_preset_in_another_dtype() -> None:
-    assert Geometry.preset("qwen3-8b", dtype="q8_0").bytes_per_token == 36 * 2 * 1088
-    with pytest.raises(vmkv.InvalidError, match=r"dtype is one of none, f32, .* not 'int3'"):
-        Geometry.preset("qwen3-8b", dtype="int3")
-
-
-def test_preset_names_in_any_case() -> None:
-    assert Geometry.preset("Qwen3-8B") == Geometry.preset("qwen3-8b")
-
-
-def test_an_unknown_model_is_refused_with_close_matches_and_the_list() -> None:
-    with pytest.raises(vmkv.InvalidError) as caught:
-        Geometry.preset("qwen3-9b")
-    message = str(caught.value)
-    assert message.startswith("unknown model 'qwen3-9b': did you mean qwen3-8b")
-    assert all(name in message for name in Geometry.presets())
-    with pytest.raises(vmkv.InvalidError, match="unknown model 'zzz': known are deepseek-v3"):
-        Geometry.preset("zzz")
 
 
 def hybrid() -> Geometry:

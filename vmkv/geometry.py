@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-from vmkv import presets
+from vmkv import gguf_file, hf_config, presets
 from vmkv._native import ffi, lib
 from vmkv._values import check_index
 from vmkv.errors import InvalidError, RangeError, SizeError
+from vmkv.shapes import Attention, Latent, Layer, Layers
 
 Member = TypeVar("Member")
 
@@ -250,25 +252,92 @@ class Geometry:
         return cls((Group("full", _layer_numbers(numbers), tensors),))
 
     @classmethod
-    def preset(cls, name: str, dtype: str = "f16") -> Geometry:
+    def preset(
+        cls, name: str, dtype: str = "f16", *, v_dtype: str | None = None, state_dtype: str = "f32"
+    ) -> Geometry:
         """The geometry of a model by name, see `presets`.
+
+        dtype is that of keys and values, or of MLA's latents; v_dtype that of values, if it is
+        another; state_dtype that of the state of linear attention (see `from_config`).
+
+        >>> Geometry.preset("qwen3.5-9b").bytes_per_token
+        32768
 
         Raises:
             InvalidError: an unknown model or dtype; the message lists those that are known.
         """
-        groups = []
-        for shape in presets.SHAPES[cls.preset_name(name)]:
-            tensors = tuple(
-                Tensor(tensor, shape.heads, shape.head_dim, dtype) for tensor in shape.tensors
-            )
-            policy = "window" if shape.window_tokens else "full"
-            groups.append(Group(policy, shape.layers, tensors, shape.window_tokens))
-        return cls(tuple(groups))
+        return cls._of(presets.MODELS[cls.preset_name(name)], dtype, v_dtype, state_dtype)
+
+    @classmethod
+    def from_config(
+        cls,
+        source: hf_config.Source,
+        dtype: str = "f16",
+        *,
+        v_dtype: str | None = None,
+        state_dtype: str = "f32",
+    ) -> Geometry:
+        """The geometry of the model that a Hugging Face config.json describes: the path of one or
+        of the directory that has it, or what was read from it. The dtypes are as in `preset`.
+
+        Full groups come first, then windows, then states. A window group keeps sliding_window
+        tokens. Layers that read the cache of an earlier one (num_kv_shared_layers) have none here,
+        and layers for multi-token prediction are not counted. A layer of linear attention has a
+        state of two tensors: "conv", the last inputs of its convolution, (channels, kernel - 1),
+        and "recurrent", (value heads, key width x value width).
+
+        >>> config = {
+        ...     "model_type": "mistral", "num_hidden_layers": 32, "num_key_value_heads": 8,
+        ...     "hidden_size": 4096, "num_attention_heads": 32, "sliding_window": 4096,
+        ... }
+        >>> geometry = Geometry.from_config(config)
+        >>> geometry.bytes_per_token, geometry.fixed_bytes
+        (0, 536870912)
+
+        Raises:
+            InvalidError: it is no such config; its architecture is not known here; a key that the
+            count needs is missing or makes no sense; an unknown dtype. OSError: the file can't be
+            read.
+        """
+        return cls._of(hf_config.read_layers(source), dtype, v_dtype, state_dtype)
+
+    @classmethod
+    def from_gguf(
+        cls,
+        path: str | os.PathLike[str],
+        dtype: str = "f16",
+        *,
+        v_dtype: str | None = None,
+        state_dtype: str = "f32",
+    ) -> Geometry:
+        """The geometry of the model in a GGUF file, by its metadata; of a split model, in the first
+        file. Groups and dtypes are as in `from_config`: what the weights are quantized to says
+        nothing of the cache. Needs the package gguf: the extra of that name.
+
+        Raises:
+            InvalidError: no GGUF file, or not a whole one; its architecture is not known here; a
+            key that the count needs is missing or makes no sense; an unknown dtype; the package
+            gguf isn't there. OSError: the file can't be read.
+        """
+        return cls._of(gguf_file.read_layers(path), dtype, v_dtype, state_dtype)
+
+    @classmethod
+    def _of(cls, layers: Layers, dtype: str, v_dtype: str | None, state_dtype: str) -> Geometry:
+        """Layers that cache the same make a group."""
+        numbers: dict[Layer, list[int]] = {}
+        for number, layer in enumerate(layers):
+            if layer is not None:
+                numbers.setdefault(layer, []).append(number)
+        groups = [
+            _group(layer, tuple(alike), dtype, v_dtype or dtype, state_dtype)
+            for layer, alike in numbers.items()
+        ]
+        return cls(tuple(sorted(groups, key=lambda group: POLICIES.index(group.policy))))
 
     @staticmethod
     def presets() -> tuple[str, ...]:
         """The names that `preset` knows."""
-        return tuple(sorted(presets.SHAPES))
+        return tuple(sorted(presets.MODELS))
 
     @staticmethod
     def preset_name(name: str) -> str:
@@ -298,6 +367,26 @@ class Geometry:
         size = ffi.sizeof("struct vmkv_geometry")
         geometry = ffi.new("struct vmkv_geometry *", [size, groups, len(self.groups), 0])
         return geometry, keep
+
+
+def _group(
+    layer: Layer, numbers: tuple[int, ...], dtype: str, v_dtype: str, state_dtype: str
+) -> Group:
+    """The group of layers that cache the same."""
+    if isinstance(layer, Latent):
+        return Group("full", numbers, (Tensor("latent", 1, layer.width, dtype),))
+    if isinstance(layer, Attention):
+        tensors = (
+            Tensor("k", layer.heads, layer.key_dim, dtype),
+            Tensor("v", layer.heads, layer.value_dim, v_dtype),
+        )
+        policy = "window" if layer.window_tokens else "full"
+        return Group(policy, numbers, tensors, layer.window_tokens)
+    states = (
+        Tensor("conv", layer.conv_channels, layer.conv_tokens, state_dtype),
+        Tensor("recurrent", layer.value_heads, layer.key_dim * layer.value_dim, state_dtype),
+    )
+    return Group("state", numbers, states)
 
 
 def _set(instance: Any, field: str, value: Any) -> None:
