@@ -11,7 +11,7 @@ import pytest
 
 import vmkv
 from vmkv import Cache, Geometry, Group, Tensor
-from vmkv.traces import read_azure
+from vmkv.traces import read_trace
 
 SMALL = Geometry.full(layers=2, heads=8, head_dim=128)
 
@@ -111,6 +111,6 @@ def test_what_stands_for_memory_is_not_copied(
 
 
 def test_the_greatest_limit_of_a_trace() -> None:
-    assert next(read_azure(limit=sys.maxsize)).index == 0
+    assert next(read_trace(limit=sys.maxsize)).index == 0
     with pytest.raises(ValueError, match="limit is "):
-        read_azure(limit=sys.maxsize + 1)
+        read_trace(limit=sys.maxsize + 1)

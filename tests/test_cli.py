@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,11 +13,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import click
+import gguf
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 import vmkv
+from published import CONFIGS
 from vmkv import commands
 from vmkv.commands import common
 
@@ -239,15 +242,70 @@ def test_sizes(text: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch)
         ("Qwen3-8B", 0, "qwen3-8b\n"),
         ("qwen-8b", 2, "'--model': unknown model 'qwen-8b': did you mean qwen3-8b"),
         ("zzz", 2, "known are deepseek-v3, "),
+        ("zzz", 2, "; or give the path of a config.json or .gguf file\n"),
+        ("zzz.gguf", 2, "'--model': zzz.gguf: there is no such file\n"),
+        (f"zzz{os.sep}", 2, f"'--model': zzz{os.sep}: there is no such file\n"),
     ],
 )
 def test_models(text: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     @click.option("--model", type=common.MODEL)
-    def show(model: str) -> None:
+    def show(model: common.Model) -> None:
         click.echo(model)
 
     result = invoke(show, monkeypatch, "--model", text)
     assert result.exit_code == code
+    assert said in result.output
+
+
+@pytest.mark.parametrize("name", ["config.json", "", "model.gguf", "model"])
+def test_models_by_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A config, the directory that has it, and a GGUF file, whatever its name."""
+
+    @click.option("--model", type=common.MODEL)
+    def show(model: common.Model) -> None:
+        geometry = model.geometry("q8_0", v_dtype="f16")
+        click.echo(f"{model} {geometry == vmkv.Geometry.preset('qwen3-8b', 'q8_0', v_dtype='f16')}")
+
+    path = tmp_path / name
+    if name.startswith("model"):
+        writer = gguf.GGUFWriter(path, "qwen3")
+        writer.add_block_count(36)
+        writer.add_head_count_kv(8)
+        writer.add_key_length(128)
+        writer.add_value_length(128)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.close()
+    else:
+        (tmp_path / "config.json").write_text(json.dumps(CONFIGS["qwen3-8b"]))
+    result = invoke(show, monkeypatch, "--model", str(path))
+    assert (result.exit_code, result.output) == (0, f"{path} True\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("config.json", "{", "is no JSON file: "),
+        ("config.json", "{}", "no architecture is named: model_type is missing"),
+        ("config.json", '{"model_type": "mamba"}', "unknown architecture 'mamba'"),
+        ("config.json", '{"model_type": "qwen3"}', "architecture qwen3: missing num_hidden"),
+        ("model.gguf", "{}", "is no GGUF file"),
+        ("model.bin", "GGUF", "is no whole GGUF file"),
+    ],
+)
+def test_files_that_describe_no_model_are_one_line_and_exit_1(
+    name: str, content: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @click.option("--model", type=common.MODEL)
+    def show(model: common.Model) -> None:
+        model.geometry()
+
+    path = tmp_path / name
+    path.write_text(content)
+    result = invoke(show, monkeypatch, "--model", str(path))
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: ")
+    assert result.output.count("\n") == 1
     assert said in result.output
 
 

@@ -11,7 +11,7 @@ from vmkv.checks import Checks
 from vmkv.geometry import Geometry, Group, Tensor
 from vmkv.replay import Report, replay
 from vmkv.rows import Part
-from vmkv.traces import Request
+from vmkv.traces import Request, Round
 
 # One layer of 64-byte rows for K and V: 64 tokens fill a page of 4 KiB each.
 ONE = Geometry.full(layers=1, heads=2, head_dim=16)
@@ -135,6 +135,99 @@ def test_prompts_come_in_chunks(device_name: str) -> None:
     assert run(device_name, make_requests((1025, 0))).steps == 3
     assert run(device_name, make_requests((1024, 3))).steps == 2 + 3
     assert run(device_name, make_requests((512, 1), (1024, 0), (1, 1))).steps == 2
+
+
+# ---- sessions, and what prompts share
+
+
+def test_session_keeps_its_sequence(device_name: str) -> None:
+    """Each of two sessions takes 3 steps, waits for 2 and takes 3 more; a third comes after."""
+    later = (Round(3, 70, 2),)
+    sessions = [Request(index, 2, 60, 2, 40, later) for index in range(3)]
+    report = run(device_name, sessions, max_slots=2)
+    assert (report.requests, report.rounds, report.cuts) == (3, 6, 0)
+    assert report.admitted_peak == 2
+    assert report.steps == 2 * (3 + 2 + 3)
+    assert report.tokens_written == 3 * 72
+    assert report.mapped_bytes_peak == 2 * 4 * PAGE
+    assert report.failures == []
+
+
+@pytest.mark.parametrize("name", ["full", "state"])
+def test_nothing_is_written_while_a_session_waits(device_name: str, name: str) -> None:
+    first, second = (
+        run(device_name, [Request(0, 2, 60, 2, wait, (Round(3, 70, 2),))], GEOMETRIES[name])
+        for wait in (0, 400)
+    )
+    assert second.steps == first.steps + 20
+    assert second.bytes_written == first.bytes_written
+
+
+def test_cut_session_begins_anew(device_name: str) -> None:
+    """It keeps its place, and what it held serves it again; admission counts the longest round."""
+    later = (Round(3, 65, 1, cut=True), Round(4, 10, 0, cut=True))
+    sessions = [Request(0, 2, 300, 3, 0, later), Request(1, 5, 128, 0)]
+    report = run(device_name, sessions, budget=12 * PAGE, max_slots=2, slot_count=2, warm="off")
+    assert (report.requests, report.rounds, report.cuts) == (2, 4, 2)
+    assert report.tokens_written == 303 + 66 + 10 + 128
+    assert report.steps == 4 + 2 + 1 + 1
+    assert (report.shortages, report.preempted) == (1, 0)
+    assert report.mapped_bytes_peak == 10 * PAGE
+    assert report.failures == []
+
+
+@pytest.mark.parametrize("layout", ["layer", "token"])
+@pytest.mark.parametrize("name", ["window", "state"])
+def test_sessions_of_other_geometries(device_name: str, name: str, layout: str) -> None:
+    later = (
+        Round(3, 400, 9, 100),
+        Round(4, 130, 2, 20, cut=True),
+        Round(5, 132, 0),
+        Round(6, 700, 1),
+    )
+    sessions = [Request(index, 2, 200, 5, 50, later) for index in range(5)]
+    report = run(device_name, sessions, GEOMETRIES[name], layout=layout, max_slots=3)
+    assert (report.requests, report.rounds, report.cuts) == (5, 25, 5)
+    assert report.failures == []
+
+
+def test_rows_of_before_a_cut_are_found(device_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sequence after the cut isn't written to, and the memory isn't zeroed: it holds rows of
+    the same tokens of the same request."""
+    write = Part.write
+    monkeypatch.setattr(Checks, "check_zero", lambda *_: None)
+    written: set[int] = set()
+
+    def write_once(part: Part, first: int, last: int) -> int:
+        written.add(part.sequence.id)
+        return write(part, first, last) if len(written) == 1 else 0
+
+    requests = [Request(0, 2, 200, 0, 0, (Round(3, 150, 0, cut=True),))]
+    options: dict[str, Any] = {"max_slots": 1, "slot_count": 1, "zero": False}
+    assert run(device_name, requests, **options).checks_failed == 0
+    monkeypatch.setattr(Part, "write", write_once)
+    assert run(device_name, requests, **options).checks_failed > 0
+
+
+def test_shareable(device_name: str) -> None:
+    """One place: the second began as the first, which is done by then; the third as both. Two
+    places: the first two are there at once, and the third comes when both are done."""
+    prompts = [(1100, (7, 8, 9)), (1300, (7, 8, 4)), (600, (7, 8)), (600, ())]
+    requests = [Request(i, i, n, 0, hash_ids=ids) for i, (n, ids) in enumerate(prompts)]
+    for places, active in ((1, 0), (2, 1024)):
+        report = run(device_name, requests, max_slots=places)
+        assert report.shareable_tokens == 1024 + 600
+        assert report.shareable_bytes == 1624 * 128
+        assert report.active_shareable_tokens == active
+        assert report.active_shareable_bytes == active * 128
+
+
+def test_shareable_is_counted_once(device_name: str) -> None:
+    """The second has to begin anew, because the device has less memory than the budget."""
+    requests = [Request(i, i, 9000, 30, hash_ids=tuple(range(18))) for i in range(2)]
+    report = run(f"{device_name}?memory=2MiB", requests, budget="32MiB")
+    assert report.preempted >= 1
+    assert report.shareable_tokens == report.active_shareable_tokens == 9000
 
 
 # ---- kinds of geometry, and repetition

@@ -76,6 +76,16 @@ def test_table(device_name: str, trace: Path) -> None:
     assert "\x1b" not in result.stdout
     [line] = [line for line in result.stdout.splitlines() if line.startswith("requests ")]
     assert line.split() == ["requests", "2", "completed"]
+    lines = [line.split() for line in result.stdout.splitlines()]
+    # 2,048 tokens are reserved, and 1,024; both requests go together.
+    assert [line[:6] for line in lines if line[:1] == ["reserve"]] == [
+        ["reserve", "2,048", "*", "2", "2", "0"],
+        ["reserve", "1,024", "*", "2", "2", "0"],
+    ]
+    assert next(line[:5] for line in lines if line[:1] == ["vmkv"]) == ["vmkv", "2", "2", "0", "0"]
+    assert "* modelled" in result.stdout
+    text = " ".join(result.stdout.split())
+    assert "With vmkv 2 agents at once had room in 256 MiB (all that were asked for)" in text
 
 
 def test_table_is_whole_where_it_is_narrow(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +94,56 @@ def test_table_is_whole_where_it_is_narrow(trace: Path, monkeypatch: pytest.Monk
     assert result.exit_code == 0, result.stderr
     assert max(map(len, result.stdout.splitlines())) <= 40
     assert "…" not in result.stdout
+
+
+def test_modelled(trace: Path) -> None:
+    """gpt-oss-20b: 12 full layers and 12 with a window of 128, 2 KiB a token in each. Reserving
+    2,048 tokens takes 48 MiB and 12 windows of 127 + 512 tokens: 16,380 KiB more than 48 MiB less
+    what isn't kept. One such fits the budget; two of 1,024 tokens do."""
+    layer = 2048
+    longest = 12 * layer * 2048 + 12 * layer * (127 + 512)
+    shorter = 12 * layer * 1024 + 12 * layer * (127 + 512)
+    options = ("--model", "gpt-oss-20b", "--agents", "2", "--max-tokens", "2048", "--json")
+    result = invoke(trace, "--budget", "80MiB", *options)
+    assert result.exit_code == 0, result.stderr
+    modelled = json.loads(result.stdout)["modelled"]
+    assert [each["tokens"] for each in modelled["contiguous"]] == [2048, 1024]
+    assert [each["admitted_peak"] for each in modelled["contiguous"]] == [1, 2]
+    assert [each["bytes_peak"] for each in modelled["contiguous"]] == [longest, 2 * shorter]
+    assert [each["requests"] for each in modelled["contiguous"]] == [3, 3]
+    assert [each["shortages"] for each in modelled["contiguous"]] == [2, 0]
+    assert modelled["paged"]["requests"] == 3
+    assert modelled["paged"]["tokens"] is None
+    assert modelled["paged"]["waste_mean"] < modelled["contiguous"][1]["waste_mean"]
+
+
+def test_session_trace(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.txt"
+    header = "session_id,arrival_time,round_idx,prefix_len,input_len,output_len,tool_wait_after_ms"
+    path.write_text(f"{header}\n0,0,0,0,20,5,60\n0,0,1,25,9,2,0\n0,0,2,4,9,2,0\n1,0,0,0,7,7,0\n")
+    result = invoke(path, *OPTIONS, "--json")
+    assert result.exit_code == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert (report["requests"], report["rounds"], report["cuts"]) == (2, 4, 1)
+    assert report["steps"] == 6 + 3 + 3 + 3
+    assert report["modelled"]["paged"]["rounds"] == 4
+    lines = [line.split() for line in invoke(path, *OPTIONS).stdout.splitlines()]
+    assert ["4", "rounds", "of", "them:", "sessions", "stay", "between", "rounds"] in lines
+    assert ["1", "times", "the", "context", "of", "one", "was", "cut"] in lines
+    result = invoke(path, "--format", "azure")
+    assert result.exit_code == 1
+    assert "sessions.txt:1: the line is 'session_id," in result.stderr
+
+
+def test_shareable(tmp_path: Path) -> None:
+    path = tmp_path / "mooncake.txt"
+    line = '{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [4, %d]}\n'
+    path.write_text(line % 5 + line % 6)
+    report = json.loads(invoke(path, *OPTIONS, "--json").stdout)
+    assert (report["shareable_tokens"], report["active_shareable_tokens"]) == (512, 512)
+    assert report["shareable_bytes"] == 512 * 24 * 2048
+    lines = [line.split() for line in invoke(path, *OPTIONS).stdout.splitlines()]
+    assert ["shareable", "512", "tokens"] in [line[:3] for line in lines]
 
 
 def test_progress_lines(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,6 +222,7 @@ def test_budget_beyond_memory(trace: Path, monkeypatch: pytest.MonkeyPatch) -> N
         (["--limit", "0"], "0"),
         (["--max-tokens", "-1"], "-1"),
         (["--seed", "x"], "x"),
+        (["--format", "csv"], "csv"),
         (["--page", "5000"], "page"),
         (["--budget", "1MiB"], "budget"),
         (["--device", "host?bogus=1"], "bogus"),

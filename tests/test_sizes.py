@@ -84,3 +84,23 @@ def test_what_is_no_size(value: str | int, kind: type[Exception], message: str) 
 )
 def test_sizes_for_people(size: int, text: str) -> None:
     assert sizes.human(size) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (1049, "1.0 kB"),
+        (1050, "1.1 kB"),
+        (999_949, "999.9 kB"),
+        (999_950, "1.0 MB"),
+        (8_960_000_000, "9.0 GB"),
+        (17_920_000_000, "17.9 GB"),
+        (2**64, "18.4 EB"),
+        (10**22, "10000 EB"),
+    ],
+)
+def test_decimal_sizes_for_people(size: int, text: str) -> None:
+    assert sizes.human_decimal(size) == text

@@ -1,16 +1,12 @@
 """Replaying a trace of requests on a device: every token of every request gets real memory, real
-bytes are written to it, and what is read back is checked.
-
-The loop is closed: so many agents at a time, and when one is done the next request takes its place;
-times in the trace are ignored. A prompt comes in chunks of CHUNK_TOKENS, then one token a step. All
-agents advance together, in one cache step a round, as in an engine with continuous batching.
+bytes are written to it, and what is read back is checked. A round is one step of the cache for all
+agents; vmkv.serving says who they are and how they grow.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,12 +16,13 @@ import numpy as np
 from vmkv.cache import Cache
 from vmkv.checks import Checks
 from vmkv.errors import Shortage, UnreachableError
+from vmkv.recorder import Holding, Recorder
 from vmkv.rows import Contents, Part, map_sequence
 from vmkv.sequence import Sequence
+from vmkv.serving import CHUNK_TOKENS, Agent, Counts, Serving
+from vmkv.sharing import Prefixes, most_shared_tokens
 from vmkv.step import Batch
 from vmkv.traces import Request
-
-CHUNK_TOKENS = 512
 
 # Rows that are read back after each step, half of them new ones.
 _ROWS_CHECKED_A_STEP = 16
@@ -36,12 +33,18 @@ _ROWS_CHECKED_AT_END = 64
 _STEPS_PER_ATTENTION = 8
 
 
-@dataclass
-class Report:
+@dataclass(kw_only=True)
+class Report(Counts):
     """What a replay did. Counts are the same for the same seed and options; the _seconds aren't.
 
     Bytes are bytes of the device's memory, but reserved_bytes, which are addresses. waste is
     1 - live / mapped bytes after each step.
+
+    shareable_tokens are those of prompts that began as one that was admitted before began: what an
+    engine would not compute again if it kept all prefixes. active_shareable_tokens are those of
+    them that began as one that was still being served: what forked sequences would not hold twice.
+    Bytes are of their rows, states aside. A request counts once, with the prompt of its first
+    round; only a trace with hash ids tells.
     """
 
     device: str
@@ -51,16 +54,16 @@ class Report:
     agents: int
     max_tokens: int
     seed: int
-    requests: int = 0  # completed
-    skipped: int = 0  # could never fit
-    starved: int = 0  # of those: within the budget, but the device could not give so much
+    starved: int = 0  # of those skipped: the device could not give what the budget allows
     preempted: int = 0  # gave their memory back for others and began anew
-    shortages: int = 0  # delayed at least once because memory did not fit
     step_shortages: int = 0  # steps that found memory only after the queue was drained
     steps: int = 0
-    admitted_peak: int = 0
     tokens_written: int = 0
     bytes_written: int = 0
+    shareable_tokens: int = 0
+    shareable_bytes: int = 0
+    active_shareable_tokens: int = 0
+    active_shareable_bytes: int = 0
     live_bytes_peak: int = 0
     mapped_bytes_peak: int = 0
     slab_bytes_peak: int = 0
@@ -82,12 +85,10 @@ class Report:
 
 
 @dataclass(eq=False)
-class _Agent:
-    """A request that is being served."""
+class _Agent(Agent):
+    """A request that is being served, and its sequence."""
 
-    request: Request
     sequence: Sequence
-    need_bytes: int
     parts: list[Part]
     tokens: int = 0  # written so far ...
     older_tokens: int = 0  # ... and before the last step
@@ -96,14 +97,13 @@ class _Agent:
     @property
     def next_tokens(self) -> int:
         """Its length after the next step."""
-        prompt = self.request.prompt_tokens
-        if self.tokens < prompt:
-            return min(prompt, self.tokens + CHUNK_TOKENS)
-        return self.tokens + 1
+        return self.progress.next_tokens
 
-    @property
-    def is_done(self) -> bool:
-        return self.tokens == self.request.total_tokens
+
+def _hold(agent: _Agent) -> Holding:
+    """What an agent has after a step."""
+    request, tokens = agent.request, agent.next_tokens
+    return Holding(request.index, agent.sequence, agent.tokens, tokens, request.total_tokens)
 
 
 def replay(
@@ -112,19 +112,21 @@ def replay(
     *,
     seed: int = 0,
     progress: Callable[[Report], None] | None = None,
+    recorder: Recorder | None = None,
 ) -> Report:
     """Replay requests on a cache that has no sequences and zeroes its memory, as many at a time as
     it has slots.
 
     progress is called after each step with what was counted so far: requests, tokens and bytes.
+    recorder is told of each step before that.
 
     Raises UnreachableError if the CPU can't reach the device's memory, and what the requests
     raise.
     """
-    return Replay(cache, requests, seed, progress).run()
+    return Replay(cache, requests, seed, progress, recorder).run()
 
 
-class Replay:
+class Replay(Serving[_Agent]):
     """One replay; see replay()."""
 
     def __init__(
@@ -133,6 +135,7 @@ class Replay:
         requests: Iterable[Request],
         seed: int,
         progress: Callable[[Report], None] | None,
+        recorder: Recorder | None = None,
     ) -> None:
         device = cache.device
         if not device.info.cpu_addresses:
@@ -140,18 +143,6 @@ class Replay:
                 f"the CPU can't reach the memory of device {device.name}, and a replay writes "
                 "every row through its span; use a device whose memory it can reach, such as host"
             )
-        self.cache = cache
-        self.waiting = iter(requests)
-        self.returned: deque[Request] = deque()  # requests that have to begin again, oldest first
-        self.active: list[_Agent] = []  # in order of admission
-        self.contents = Contents(cache.geometry, seed, CHUNK_TOKENS)
-        self.random = random.Random(seed)
-        self.checks = Checks(np.random.default_rng(seed), CHUNK_TOKENS)
-        self.crowded = False  # an agent had to give up; nobody comes in before one is done
-        self.delayed: set[int] = set()  # indices of requests
-        self.waste: list[float] = []
-        self.batch: Batch | None = None
-        self.progress = progress
         info = cache.info
         self.report = Report(
             device=device.name,
@@ -162,46 +153,46 @@ class Replay:
             max_tokens=info.max_tokens,
             seed=seed,
         )
-        # The engine's queue: rounds are numbered from 1, and the queue has passed `completed`.
-        self.round = 0
-        self.completed = 0
+        super().__init__(requests, info.max_slots, self.report.budget_bytes, self.report)
+        self.cache = cache
+        self.contents = Contents(cache.geometry, seed, CHUNK_TOKENS)
+        self.random = random.Random(seed)
+        self.checks = Checks(np.random.default_rng(seed), CHUNK_TOKENS)
+        self.prefixes = Prefixes()
+        self.known: set[int] = set()  # indices of requests whose prompts are in there
+        self.waste: list[float] = []
+        self.batch: Batch | None = None
+        self.progress = progress
+        self.recorder = recorder
+        self.completed = 0  # the round that the engine's queue has passed
 
     def run(self) -> Report:
         """Serve all requests."""
         begin = time.perf_counter()
-        self._admit()
-        while self.active:
-            self.round += 1
-            self._run_round()
-            # The queue lags one or two rounds behind.
-            self._retire(self.round - self.random.choice((0, 1)))
-            self._admit()
+        self.run_rounds()
         self._retire(self.round)
         self._check_end()
         self._close_report()
         self.report.total_seconds = time.perf_counter() - begin
         return self.report
 
-    def _run_round(self) -> None:
+    def serve(self) -> None:
         with self._timed("step_seconds"):
             self._step()
         if not self.active:
             return
-        self.report.admitted_peak = max(self.report.admitted_peak, len(self.active))
         with self._timed("check_seconds"):
             self._check_new_memory()
         with self._timed("write_seconds"):
             self._write()
         with self._timed("check_seconds"):
             self._check_step()
-        for agent in [agent for agent in self.active if agent.is_done]:
-            with self._timed("check_seconds"):
-                self._check_sequence(agent)
-            self._close(agent)
-            self.report.requests += 1
-            self.crowded = False
+
+    def end_round(self) -> None:
         if self.progress:
             self.progress(self.report)
+        # The queue lags one or two rounds behind.
+        self._retire(self.round - self.random.choice((0, 1)))
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
@@ -213,54 +204,64 @@ class Replay:
 
     # ---- admission
 
-    def _admit(self) -> None:
-        """Admit requests in their order while there is a place and the memory for the whole of
-        each is sure."""
-        while len(self.active) < self.report.agents and not (self.crowded and self.active):
-            request = self._take_request()
-            if request is None:
-                return
-            need_bytes = self._need_bytes(request)
-            if need_bytes is None:
-                self.report.skipped += 1
-                continue
-            held_bytes = sum(agent.need_bytes for agent in self.active)
-            if held_bytes + need_bytes > self.report.budget_bytes:
-                self.delayed.add(request.index)
-                self.returned.appendleft(request)
-                return
+    def need_bytes(self, request: Request) -> int | None:
+        if request.total_tokens > self.report.max_tokens:
+            return None
+        return self.cache.need_bytes(request.total_tokens, CHUNK_TOKENS)
+
+    def open(self, request: Request, need_bytes: int) -> _Agent | None:
+        sequence = self._open_sequence(request)
+        if sequence is None:
+            return None
+        if request.index not in self.known:
+            self.known.add(request.index)
+            self._count_shareable(request)
+        parts = map_sequence(self.contents, sequence, request.index)
+        return _Agent(request, need_bytes, sequence, parts, last_used=self.completed)
+
+    def _open_sequence(self, request: Request) -> Sequence | None:
+        self.batch = None
+        while True:
             try:
-                self._open(request, need_bytes)
+                return self.cache.open(prefer="warm", expected_tokens=request.total_tokens)
             except Shortage:
                 # Every slot waits for the queue: drain it and try again.
-                self.returned.appendleft(request)
                 if self.completed < self.round:
                     self._retire(self.round)
                 elif self.active:
-                    return
+                    return None
                 else:
                     raise
 
-    def _take_request(self) -> Request | None:
-        return self.returned.popleft() if self.returned else next(self.waiting, None)
+    def close(self, agent: _Agent) -> None:
+        with self._timed("check_seconds"):
+            self._check_sequence(agent)
+        self._close_sequence(agent)
 
-    def _need_bytes(self, request: Request) -> int | None:
-        """Memory for the whole request; None if it can never fit."""
-        if request.total_tokens > self.report.max_tokens:
-            return None
-        need_bytes = self.cache.need_bytes(request.total_tokens, CHUNK_TOKENS)
-        return need_bytes if need_bytes <= self.report.budget_bytes else None
-
-    def _open(self, request: Request, need_bytes: int) -> None:
-        sequence = self.cache.open(prefer="warm", expected_tokens=request.total_tokens)
-        parts = map_sequence(self.contents, sequence, request.index)
-        self.active.append(_Agent(request, sequence, need_bytes, parts, last_used=self.completed))
-        self.batch = None
-
-    def _close(self, agent: _Agent) -> None:
+    def _close_sequence(self, agent: _Agent) -> None:
+        if self.recorder:
+            self.recorder.before_close()
         agent.sequence.close(busy_until=agent.last_used)
-        self.active.remove(agent)
         self.batch = None
+
+    def reopen(self, agent: _Agent) -> None:
+        sequence = self._open_sequence(agent.request)
+        if sequence is None:
+            self._put_back(agent)
+            return
+        agent.sequence, agent.tokens, agent.older_tokens = sequence, 0, 0
+        # Other contents than before, so that rows of before are found out.
+        number, cuts = agent.request.index, agent.progress.cuts
+        agent.parts = map_sequence(self.contents, sequence, number, cuts)
+
+    def _count_shareable(self, request: Request) -> None:
+        report, row_bytes = self.report, self.cache.info.bytes_per_token
+        tokens = self.prefixes.add(request)
+        report.shareable_tokens += tokens
+        report.shareable_bytes += tokens * row_bytes
+        tokens = most_shared_tokens(request, (agent.request for agent in self.active))
+        report.active_shareable_tokens += tokens
+        report.active_shareable_bytes += tokens * row_bytes
 
     # ---- steps
 
@@ -285,22 +286,31 @@ class Replay:
             else:
                 self.cache.device.wait(ready)
                 self.report.steps += 1
-                self.waste.append(self.cache.stats().waste)
+                stats = self.cache.stats()
+                self.waste.append(stats.waste)
+                if self.recorder:
+                    self.recorder.add_step(stats, map(_hold, self.active))
                 return
 
     def _give_up_youngest(self) -> None:
         """Admission was wrong, because the device has less memory or fewer mappings than the budget
         lets expect: the youngest agent begins anew later. A last one that is alone never fits."""
         agent = self.active[-1]
-        self._close(agent)
-        if self.active:
-            self.report.preempted += 1
-            self.crowded = True
-            self.delayed.add(agent.request.index)
-            self.returned.appendleft(agent.request)
+        self._close_sequence(agent)
+        if len(self.active) > 1:
+            self._put_back(agent)
         else:
+            self.active.remove(agent)
             self.report.skipped += 1
             self.report.starved += 1
+
+    def _put_back(self, agent: _Agent) -> None:
+        """Have an agent whose sequence is closed begin anew when there is memory again."""
+        self.active.remove(agent)
+        self.report.preempted += 1
+        self.crowded = True
+        self.delayed.add(agent.request.index)
+        self.returned.appendleft(agent.request)
 
     def _retire(self, completed: int) -> None:
         self.completed = max(self.completed, completed)
@@ -310,8 +320,9 @@ class Replay:
     def _write(self) -> None:
         for agent in self.active:
             first, last = agent.tokens, agent.next_tokens
-            for part in agent.parts:
-                self.report.bytes_written += part.write(first, last)
+            if first < last:
+                for part in agent.parts:
+                    self.report.bytes_written += part.write(first, last)
             self.report.tokens_written += last - first
             agent.older_tokens, agent.tokens = first, last
             agent.last_used = self.round
@@ -322,6 +333,8 @@ class Replay:
         """After a step and before it is written to: new memory reads as zero."""
         for agent in self.active:
             part, layer = self._pick_layer(agent)
+            if agent.tokens == agent.next_tokens:
+                continue  # it waits
             if not part.is_state:
                 token = self.random.randrange(agent.tokens, agent.next_tokens)
                 self.checks.check_zero(part, layer, token)
@@ -379,7 +392,6 @@ class Replay:
 
     def _close_report(self) -> None:
         report, stats = self.report, self.cache.stats()
-        report.shortages = len(self.delayed)
         report.live_bytes_peak = stats.live_bytes_peak
         report.mapped_bytes_peak = stats.mapped_bytes_peak
         report.slab_bytes_peak = stats.slab_bytes_peak

@@ -194,10 +194,11 @@ class Part:
         return self.sequence.span(layer, self.tensor_index, group=self.group_index)
 
 
-def map_sequence(contents: Contents, sequence: Sequence, request: int) -> list[Part]:
-    """All parts of a sequence that serves the request of that number, in order of groups."""
+def map_sequence(contents: Contents, sequence: Sequence, request: int, cuts: int = 0) -> list[Part]:
+    """All parts of a sequence that serves the request of that number, in order of groups. cuts
+    numbers the sequences that it has one after the other."""
     # Drawn by request, so that contents don't depend on the order of admission.
-    rng = np.random.default_rng([contents.seed, request])
+    rng = np.random.default_rng([contents.seed, request, cuts])
     parts = []
     for group_index, group in enumerate(contents.geometry.groups):
         for tensor_index, tensor in enumerate(group.tensors):

@@ -84,3 +84,21 @@ def human(size: int) -> str:
         return f"{int(value)} {unit}"
     digits = 2 if value < 10 else 1
     return f"{value:.{digits}f} {unit}"
+
+
+def human_decimal(size: int) -> str:
+    """A number of bytes for people, in powers of 1,000 and to one decimal; half rounds up.
+
+    >>> human_decimal(17_920_000_000), human_decimal(10**10), human_decimal(147_456)
+    ('17.9 GB', '10 GB', '147.5 kB')
+    """
+    power = 0
+    # 999.95 kB is shown as 1.0 MB, never as 1000.0 kB.
+    while power < 6 and (size >= 1000 ** (power + 1) - 1000**power // 20):
+        power += 1
+    unit = ("B", "kB", "MB", "GB", "TB", "PB", "EB")[power]
+    whole, rest = divmod(size, 1000**power)
+    if not rest:
+        return f"{whole} {unit}"
+    tenths = (20 * size + 1000**power) // (2 * 1000**power)
+    return f"{tenths // 10}.{tenths % 10} {unit}"

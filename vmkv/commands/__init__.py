@@ -17,6 +17,7 @@ from vmkv.commands.common import EXIT_INTERRUPTED, errors_to_exit
 _MODULES = {
     "bench": "vmkv.commands.bench",
     "pkg-config": "vmkv.commands.pkg_config",
+    "plan": "vmkv.commands.plan",
     "replay": "vmkv.commands.replay",
 }
 

@@ -7,25 +7,29 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from vmkv import errors, sizes
+from vmkv import errors, sizes, svg
 from vmkv.device import Device
 from vmkv.geometry import Geometry
 
 if TYPE_CHECKING:
     IntType = click.ParamType[int]
-    StrType = click.ParamType[str]
+    ModelParamType = click.ParamType["Model"]
 else:  # older clicks have no generic types
-    IntType = StrType = click.ParamType
+    IntType = ModelParamType = click.ParamType
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells do
+
+MODEL_HELP = f"a config.json, a .gguf file, or one of {', '.join(Geometry.presets())}"
 
 
 class Failure(click.ClickException):
@@ -49,20 +53,80 @@ class SizeType(IntType):
             self.fail(str(error), param, ctx)
 
 
-class ModelType(StrType):
-    """The name of a model whose geometry ships with vmkv; the command gets the name as listed."""
+@dataclass(frozen=True)
+class Model:
+    """What --model says: a model by name, or a file that describes one.
+
+    Attributes:
+        name: as listed, or the path as given.
+        path: the file; None for a model by name.
+    """
+
+    name: str
+    path: Path | None = None
+
+    def geometry(
+        self, dtype: str = "f16", *, v_dtype: str | None = None, state_dtype: str = "f32"
+    ) -> Geometry:
+        """What it caches; the arguments and errors are those of Geometry.from_config."""
+        if self.path is None:
+            return Geometry.preset(self.name, dtype, v_dtype=v_dtype, state_dtype=state_dtype)
+        read = Geometry.from_gguf if _is_gguf(self.path) else Geometry.from_config
+        return read(self.path, dtype, v_dtype=v_dtype, state_dtype=state_dtype)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _is_gguf(path: Path) -> bool:
+    if path.is_dir():
+        return False
+    if path.suffix.lower() == ".gguf":
+        return True
+    with path.open("rb") as file:
+        return file.read(4) == b"GGUF"
+
+
+class ModelType(ModelParamType):
+    """The name of a model whose geometry ships with vmkv, or the path of a config.json, of the
+    directory that has it, or of a GGUF file; the command gets a Model."""
 
     name = "model"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Model:
         try:
-            return Geometry.preset_name(value)
+            return Model(Geometry.preset_name(value))
+        except errors.Error as error:
+            path = Path(value)
+            if path.exists():
+                return Model(str(value), path)
+            if os.sep in value or path.suffix.lower() in (".json", ".gguf"):
+                self.fail(f"{value}: there is no such file", param, ctx)
+            self.fail(f"{error}; or give the path of a config.json or .gguf file", param, ctx)
+
+
+class PictureType(click.Path):
+    """A file to write a picture to, .svg or .png; the command gets a Path."""
+
+    name = "file"
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = super().convert(value, param, ctx)
+        try:
+            svg.check_path(Path(os.fsdecode(path)))
         except errors.Error as error:
             self.fail(str(error), param, ctx)
+        return path
 
 
 SIZE = SizeType()
 MODEL = ModelType()
+PICTURE = PictureType()
 
 
 def device_option(command: Command) -> Command:

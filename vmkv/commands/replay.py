@@ -13,23 +13,30 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 import vmkv
+from vmkv import live, svg
+from vmkv.baselines import model_baselines
 from vmkv.commands.common import (
     MODEL,
+    MODEL_HELP,
+    PICTURE,
     SIZE,
     Failure,
+    Model,
     device_option,
     json_option,
     open_device,
     print_json,
 )
-from vmkv.replay import CHUNK_TOKENS, Report, replay
+from vmkv.commands.replay_table import print_table
+from vmkv.recorder import Recorder
+from vmkv.replay import Report, replay
+from vmkv.replay_picture import draw
+from vmkv.serving import CHUNK_TOKENS
 from vmkv.sizes import human
 from vmkv.system import available_bytes
-from vmkv.traces import Request, default_trace, read_azure
+from vmkv.traces import FORMATS, Request, default_trace, read_trace
 
 _DEFAULT_BUDGET_BYTES = 4 << 30
 _SECONDS_BETWEEN_LINES = 10.0
@@ -45,7 +52,7 @@ _SECONDS_BETWEEN_LINES = 10.0
     type=MODEL,
     default="qwen3-8b",
     show_default=True,
-    help=f"Whose KV cache: {', '.join(vmkv.Geometry.presets())}.",
+    help=f"Whose KV cache: {MODEL_HELP}.",
 )
 @click.option(
     "--budget",
@@ -85,7 +92,13 @@ _SECONDS_BETWEEN_LINES = 10.0
     type=click.IntRange(1, sys.maxsize),
     default=60,
     show_default=True,
-    help="Read this many requests of the trace at most.",
+    help="Read this many requests, or sessions, of the trace at most.",
+)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(list(FORMATS)),
+    help="The format of the trace. [default: its first line tells]",
 )
 @click.option(
     "--seed",
@@ -94,32 +107,43 @@ _SECONDS_BETWEEN_LINES = 10.0
     show_default=True,
     help="What is written, what is checked, and how far the queue lags follow from it.",
 )
+@click.option(
+    "--picture",
+    type=PICTURE,
+    help="Draw the card at its fullest and the memory over time, to an .svg or .png file.",
+)
 @json_option
 def command(
     trace: Path | None,
     device: str,
-    model: str,
+    model: Model,
     budget: int | None,
     agents: int,
     page: int,
     layout: str,
     max_tokens: int,
     limit: int,
+    format_name: str | None,
     seed: int,
+    picture: Path | None,
     as_json: bool,
 ) -> None:
     """Replay a trace of LLM requests with real memory.
 
-    TRACE is a CSV file with the columns TIMESTAMP, ContextTokens and GeneratedTokens, as Azure
-    publishes them. Without one it is an extract of a code assistant's requests that comes with the
-    package.
+    TRACE is a file as Azure publishes them (CSV: TIMESTAMP, ContextTokens, GeneratedTokens), or
+    Mooncake (JSON lines with hash_ids), or TraceLab (CSV or JSON lines: rounds of sessions).
+    Without one it is an extract of a code assistant's requests that comes with the package.
 
     Times are ignored: AGENTS requests are served at a time, in the order of the trace. Prompts
-    come in chunks of 512 tokens, then each step adds a token to each sequence. A request is
+    come in chunks of 512 tokens, then each step adds a token to each sequence. A session keeps its
+    sequence between its rounds, for a step for each 20 ms that its tools take. A request is
     admitted when the memory for its prompt and output is sure; one that can never fit is skipped
     and counted. Every row of every token is written to the device's memory through its span; rows
     are read back at random, and attention over spans is compared with attention over plain arrays.
     The exit code is 1 if any check fails.
+
+    Beside it stands what the same requests would make of memory that is reserved for the longest
+    context, or half of it, or paged in blocks of 16 tokens: modelled, in arithmetic.
 
     The default budget and limit are chosen so that it ends within a minute on two cores.
 
@@ -128,14 +152,16 @@ def command(
       vmkv replay
       vmkv replay --layout token --limit 300
       vmkv replay trace.csv --model llama-3.1-8b --budget 10GB --agents 16 --json
+      vmkv replay --agents 16 --picture card.svg
     """
-    requests = list(read_azure(trace, limit))
+    requests = list(read_trace(trace, format_name, limit))
+    geometry = model.geometry()
     with open_device(device) as opened:
         if budget is None:
             budget = _choose_budget(opened)
         with _create_cache(
             opened,
-            vmkv.Geometry.preset(model),
+            geometry,
             budget=budget,
             page=page,
             layout=layout,
@@ -143,12 +169,24 @@ def command(
             max_tokens=max_tokens,
         ) as cache:
             _refuse_too_much(cache, requests, budget)
-            with _show_progress(len(requests)) as progress:
-                report = replay(cache, requests, seed=seed, progress=progress)
+            recorder = Recorder(cache)
+            with _show_progress(recorder, len(requests)) as progress:
+                report = replay(cache, requests, seed=seed, progress=progress, recorder=recorder)
+    name = trace.name if trace else default_trace().name
+    if picture is not None:
+        svg.save(draw(recorder, report, model.name, name), picture)
+    baselines = model_baselines(
+        geometry,
+        requests,
+        agents=report.agents,
+        budget_bytes=report.budget_bytes,
+        max_tokens=report.max_tokens,
+    )
     if as_json:
-        print_json({"model": model, **dataclasses.asdict(report)})
+        figures = dataclasses.asdict(report)
+        print_json({"model": model.name, **figures, "modelled": baselines.as_json()})
     else:
-        _print_table(report, model, trace.name if trace else default_trace().name)
+        print_table(report, baselines, model.name, name)
     if report.checks_failed:
         raise Failure(
             f"{report.checks_failed:,} of {report.checks_done:,} checks failed, "
@@ -213,27 +251,14 @@ def _refuse_too_much(cache: vmkv.Cache, requests: list[Request], budget: int) ->
 
 
 @contextmanager
-def _show_progress(total: int) -> Iterator[Callable[[Report], None]]:
-    """How far it is, on stderr: a bar on a terminal, else a line now and then."""
+def _show_progress(recorder: Recorder, total: int) -> Iterator[Callable[[Report], None]]:
+    """How far it is, on stderr: the card on a terminal, else a line now and then."""
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if console.is_terminal and not console.is_dumb_terminal:
+        with live.show(console, recorder, total) as show:
+            yield show
+    else:
         yield _Lines(total).show
-        return
-    columns = (
-        TextColumn("replaying"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[written]} written"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("replaying", total=total, written="")
-
-        def show(report: Report) -> None:
-            done = report.requests + report.skipped
-            bar.update(task, completed=done, written=human(report.bytes_written))
-
-        yield show
 
 
 class _Lines:
@@ -251,48 +276,3 @@ class _Lines:
             f"replay: {done:,} of {self.total:,} requests, {human(report.bytes_written)} written",
             err=True,
         )
-
-
-# ---- table
-
-
-def _print_table(report: Report, model: str, trace: str) -> None:
-    console = Console(highlight=False)
-    console.print(
-        f"{trace} on {report.device}: {model}, {report.layout} layout, "
-        f"pages of {human(report.page_bytes)}",
-        style="bold",
-        markup=False,
-    )
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column()
-    for row in _rows(report):
-        table.add_row(*row)
-    console.print(table)
-
-
-def _rows(report: Report) -> Iterator[tuple[str, str, str]]:
-    yield "requests", f"{report.requests:,}", "completed"
-    yield "", f"{report.skipped:,}", "skipped: they could never fit"
-    yield "", f"{report.shortages:,}", "delayed because memory did not fit"
-    if report.preempted:
-        yield "", f"{report.preempted:,}", "times one had to begin anew"
-    yield "agents", f"{report.admitted_peak:,}", f"at once at most, of {report.agents:,}"
-    yield "memory", human(report.budget_bytes), "budget"
-    yield "", human(report.mapped_bytes_peak), "mapped at most"
-    yield "", human(report.live_bytes_peak), "live at most: rows of tokens that exist"
-    yield "addresses", human(report.reserved_bytes), "reserved (no memory)"
-    yield "waste", f"{report.waste_mean:.2%}", "of mapped memory, mean over steps"
-    yield "", f"{report.waste_p99:.2%}", "99th percentile"
-    yield "", f"{report.waste_max:.2%}", "at most"
-    yield "steps", f"{report.steps:,}", f"{report.tokens_written:,} tokens"
-    yield "driver", f"{report.driver_calls:,}", "calls"
-    yield "", f"{report.mappings:,}", "mappings made"
-    yield "", f"{report.mappings_peak:,}", "mappings at once at most"
-    rate = report.bytes_written / max(report.write_seconds, 1e-9)
-    yield "written", human(report.bytes_written), f"at {human(int(rate))}/s"
-    yield "time", f"{report.total_seconds:.1f} s", "in all"
-    yield "checks", f"{report.checks_done:,}", "done"
-    yield "", f"{report.checks_failed:,}", "failed"

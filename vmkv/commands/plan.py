@@ -1,0 +1,300 @@
+"""`vmkv plan`: how many agents a memory admits, and three ways to keep their KV caches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+import vmkv
+from vmkv import svg
+from vmkv.commands.common import (
+    MODEL,
+    MODEL_HELP,
+    PICTURE,
+    SIZE,
+    Model,
+    json_option,
+    print_json,
+)
+from vmkv.plan import (
+    BLOCK_TOKENS,
+    CARD_GIB,
+    Card,
+    Demand,
+    Options,
+    Plan,
+    make_cards,
+    make_plan,
+    opaque,
+    span_count,
+)
+from vmkv.plan_picture import draw
+from vmkv.sizes import human, human_decimal
+
+_DEFAULT_MODEL = Model("qwen3-8b")
+_DEFAULT_BUDGET_BYTES = 10 * 1000**3
+_TOKENS = click.IntRange(1, (1 << 32) - 2)
+
+
+@click.command("plan")
+@click.option(
+    "--model",
+    type=MODEL,
+    help=f"Whose KV cache: {MODEL_HELP}. [default: {_DEFAULT_MODEL}]",
+)
+@click.option(
+    "--bytes-per-token", type=SIZE, help="Instead of a model: what a token takes, such as 0.14MB."
+)
+@click.option(
+    "--budget",
+    type=SIZE,
+    help="Physical memory for KV caches. [default: 10GB]",
+)
+@click.option("--vram", type=SIZE, help="Instead of a budget: a card's memory; needs --weights.")
+@click.option("--weights", type=SIZE, help="What the model's weights take of --vram or of --cards.")
+@click.option(
+    "--agents",
+    type=click.IntRange(1, 1 << 19),
+    default=8,
+    show_default=True,
+    help="How many agents are there at a time.",
+)
+@click.option(
+    "--context",
+    type=_TOKENS,
+    default=16000,
+    show_default=True,
+    help="How long an agent may get, in tokens: what a contiguous scheme reserves.",
+)
+@click.option(
+    "--average",
+    type=_TOKENS,
+    default=3000,
+    show_default=True,
+    help="How long agents are on average, in tokens.",
+)
+@click.option(
+    "--second-cap",
+    type=_TOKENS,
+    help="What a second contiguous scheme reserves, in tokens. [default: half of the context]",
+)
+@click.option(
+    "--chunk",
+    type=_TOKENS,
+    default=1,
+    show_default=True,
+    help="By how many tokens an agent grows in a step at most; matters to sliding windows only.",
+)
+@click.option(
+    "--page",
+    type=SIZE,
+    default="64KiB",
+    show_default=True,
+    help="vmkv's pages: a power of two from 4KiB to 2MiB.",
+)
+@click.option(
+    "--layout",
+    type=click.Choice(["layer", "token"]),
+    help="vmkv's spans: one for each layer and tensor, or all interleaved token by token. "
+    "[default: layer; token with --bytes-per-token]",
+)
+@click.option(
+    "--read-align",
+    type=_TOKENS,
+    default=1,
+    show_default=True,
+    help="vmkv has memory up to the length rounded up to this many tokens.",
+)
+@click.option("--cards", is_flag=True, help="Also for cards of 8 to 96 GiB.")
+@click.option(
+    "--picture",
+    type=PICTURE,
+    help="Draw the agents admitted, by card with --cards, else by scheme: .svg, or .png with "
+    "matplotlib.",
+)
+@json_option
+def command(
+    model: Model | None,
+    bytes_per_token: int | None,
+    budget: int | None,
+    vram: int | None,
+    weights: int | None,
+    agents: int,
+    context: int,
+    average: int,
+    second_cap: int | None,
+    chunk: int,
+    page: int,
+    layout: str | None,
+    read_align: int,
+    cards: bool,
+    picture: Path | None,
+    as_json: bool,
+) -> None:
+    """Work out how many agents a memory admits.
+
+    Three ways to keep KV caches: contiguous (each agent reserves its cap when it starts; at two
+    caps), paged (blocks of 16 tokens) and vmkv. All figures are physical memory: only vmkv reserves
+    addresses besides, and they are told apart. Contiguous and paged are modelled, at their best;
+    vmkv's figures are what the library maps: to the byte, and at most in sliding windows.
+
+    \b
+    Examples:
+      vmkv plan --bytes-per-token 0.14MB --budget 10GB
+      vmkv plan --model gpt-oss-20b --vram 16GiB --weights 12.8GB --average 8000
+      vmkv plan --model qwen3-8b --cards --weights 5.5GB --picture cards.svg
+    """
+    geometry = _geometry(model, bytes_per_token, layout)
+    try:
+        demand = Demand(agents, context, average, second_cap, chunk)
+        options = Options(page, layout or ("token" if bytes_per_token else "layer"), read_align)
+        planned = make_plan(geometry, _budget(budget, vram, weights, cards), demand, options)
+        by_card = make_cards(geometry, weights or 0, demand, options) if cards else ()
+    except vmkv.InvalidError as error:
+        raise click.UsageError(str(error)) from error
+    name = (model or _DEFAULT_MODEL).name if bytes_per_token is None else ""
+    if picture is not None:
+        svg.save(draw(planned, name, by_card, weights or 0), picture)
+    if as_json:
+        given = {"model": name or None, "vram_bytes": vram}
+        by_card_json = [card.as_json() for card in by_card]
+        print_json(given | {"weights_bytes": weights} | planned.as_json() | {"cards": by_card_json})
+    else:
+        _print_plan(planned, name, geometry)
+        if cards:
+            _print_cards(by_card, weights or 0)
+
+
+def _geometry(
+    model: Model | None, bytes_per_token: int | None, layout: str | None
+) -> vmkv.Geometry:
+    if bytes_per_token is None:
+        return (model or _DEFAULT_MODEL).geometry()
+    if model is not None:
+        raise click.UsageError("give --model or --bytes-per-token, not both")
+    if layout == "layer":
+        raise click.UsageError(
+            "--layout layer needs --model: --bytes-per-token doesn't say how many layers"
+        )
+    try:
+        return opaque(bytes_per_token)
+    except vmkv.InvalidError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _budget(budget: int | None, vram: int | None, weights: int | None, cards: bool) -> int:
+    if budget is not None and vram is not None:
+        raise vmkv.InvalidError("give --budget, or --vram and --weights, not both")
+    if weights is not None and vram is None and not cards:
+        raise vmkv.InvalidError("--weights goes with --vram or --cards")
+    if vram is None:
+        return _DEFAULT_BUDGET_BYTES if budget is None else budget
+    if weights is None:
+        raise vmkv.InvalidError("--vram needs --weights, or give --budget")
+    if weights >= vram:
+        raise vmkv.InvalidError(
+            f"weights of {human_decimal(weights)} leave nothing of {human_decimal(vram)} of VRAM"
+        )
+    return vram - weights
+
+
+# ---- tables
+
+
+def _print_plan(plan: Plan, model: str, geometry: vmkv.Geometry) -> None:
+    demand = plan.demand
+    fixed = f" and {human_decimal(plan.fixed_bytes)} fixed" if plan.fixed_bytes else ""
+    live = plan.live_bytes // demand.agents
+    console = Console(highlight=False)
+    console.print(
+        f"{model}{': ' if model else ''}{plan.bytes_per_token:,} bytes a token{fixed}, "
+        f"{human_decimal(live)} an agent of {demand.average_tokens:,} tokens",
+        style="bold",
+        markup=False,
+    )
+    console.print(
+        f"{human_decimal(plan.budget_bytes)} of memory{_tokens_in_all(plan)}; "
+        f"{demand.agents:,} agents need {human_decimal(plan.live_bytes)} at least"
+    )
+    console.print()
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for header in ("scheme", f"for {demand.agents:,}", "fits", "admits", "wasted"):
+        left = header in ("scheme", "fits")
+        table.add_column(header, justify="left" if left else "right", no_wrap=True)
+    for scheme in plan.schemes:
+        table.add_row(
+            scheme.name,
+            human_decimal(scheme.reserved_bytes),
+            "yes" if scheme.fits else "no",
+            f"{scheme.admitted:,}",
+            scheme.wasted_percent,
+        )
+    _print_whole(console, table)
+    console.print()
+    for line in _notes(plan, geometry):
+        console.print(line)
+
+
+def _tokens_in_all(plan: Plan) -> str:
+    tokens = plan.budget_tokens
+    if not tokens:
+        return ""
+    about = f"about {(tokens + 500) // 1000:,}k" if tokens >= 10_000 else f"{tokens:,}"
+    aside = ", what is fixed aside" if plan.fixed_bytes else ""
+    return f": {about} tokens in all{aside}"
+
+
+def _notes(plan: Plan, geometry: vmkv.Geometry) -> Iterator[str]:
+    demand, options = plan.demand, plan.options
+    own = plan.schemes[-1]
+    for scheme in plan.schemes:
+        if not scheme.long_enough:
+            yield f"{scheme.name}: too short for an agent of {demand.average_tokens:,} tokens."
+    yield "All of it is physical memory:"
+    yield "reserve: taken when an agent starts, for the longest that it may get (modelled)."
+    yield f"paged: taken as agents grow, in blocks of {BLOCK_TOKENS} tokens (modelled)."
+    spans = span_count(geometry, options.layout)
+    each = f"each of an agent's {spans:,} spans" if spans > 1 else "an agent's span"
+    align = options.read_align_tokens
+    ahead = f", up to a multiple of {align:,} tokens" if align > 1 else ""
+    yield (
+        f"vmkv: taken as agents grow, in pages of {human(options.page_bytes)} in {each} "
+        f"({options.layout} layout){ahead}. It also reserves "
+        f"{human_decimal(own.address_bytes)} of addresses, with no memory behind them."
+    )
+    if any(group.policy == "window" for group in geometry.groups):
+        added = "a token" if demand.chunk_tokens == 1 else f"{demand.chunk_tokens:,} tokens"
+        yield (
+            f"Sliding windows are counted at their most while a step adds {added} to an agent; "
+            f"vmkv gives memory behind them back in whole mappings, and so has more of it."
+        )
+
+
+def _print_cards(cards: Sequence[Card], weights: int) -> None:
+    console = Console(highlight=False)
+    console.print()
+    besides = f" besides {human_decimal(weights)} of weights" if weights else ""
+    console.print(
+        f"Agents that a card of {CARD_GIB[0]} to {CARD_GIB[-1]} GB admits{besides}", style="bold"
+    )
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for header in ("card", "for KV", *(scheme.name for scheme in cards[0].schemes)):
+        table.add_column(header, justify="right", no_wrap=True)
+    for card in cards:
+        admitted = (f"{scheme.admitted:,}" for scheme in card.schemes)
+        table.add_row(human(card.card_bytes), human_decimal(card.budget_bytes), *admitted)
+    _print_whole(console, table)
+    if not weights:
+        console.print()
+        console.print("Nothing is left for the model's weights: see --weights.")
+
+
+def _print_whole(console: Console, table: Table) -> None:
+    """Figures are not cut off where it is narrow: a terminal breaks the line."""
+    width = Measurement.get(console, console.options.update(max_width=1000), table).maximum
+    Console(highlight=False, width=max(width, console.width)).print(table)
