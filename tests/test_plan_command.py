@@ -308,9 +308,17 @@ def test_png(tmp_path: Path) -> None:
 
 
 def test_a_picture_that_cannot_be_written(tmp_path: Path) -> None:
+    """Told before anything is done; what only writing shows comes after the table."""
     result = invoke("--picture", tmp_path / "nowhere" / "plan.svg")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "there is no directory" in result.stderr
+    full = tmp_path / "full.svg"
+    full.symlink_to("/dev/full")
+    result = invoke("--picture", full)
     assert result.exit_code == 1
-    assert "nowhere" in result.stderr
+    assert "wasted" in result.stdout
+    assert "full.svg" in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 

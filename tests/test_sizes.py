@@ -104,3 +104,8 @@ def test_sizes_for_people(size: int, text: str) -> None:
 )
 def test_decimal_sizes_for_people(size: int, text: str) -> None:
     assert sizes.human_decimal(size) == text
+
+
+def test_a_size_of_thousands_of_digits_is_too_large() -> None:
+    with pytest.raises(errors.SizeError, match="has 5000 digits: a size is at most"):
+        sizes.parse("9" * 5000, "budget")

@@ -181,6 +181,18 @@ def test_other_names_are_refused(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_directory_that_is_not_there_is_told_before(tmp_path: Path) -> None:
+    with pytest.raises(vmkv.InvalidError, match="there is no directory"):
+        check_path(tmp_path / "nowhere" / "a.svg")
+
+
+def test_texts_that_xml_cannot_hold(tmp_path: Path) -> None:
+    drawing = small()
+    drawing.add(Text(1, 1, "a\udcff\x01b"))
+    save(drawing, tmp_path / "a.svg")
+    assert "a??b" in ElementTree.parse(tmp_path / "a.svg").getroot().itertext()
+
+
 def test_png_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     check_path(tmp_path / "a.svg")

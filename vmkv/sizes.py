@@ -55,6 +55,10 @@ def _parse_text(text: str, name: str) -> int:
             raise errors.InvalidError(f"{name} is {text}: a size can't be negative")
         raise errors.InvalidError(f"{name} {text!r} is not a size {_EXAMPLES}")
     number, unit = match.group(1), match.group(2)
+    if len(number) > 100:  # Python itself refuses to read thousands of digits
+        raise errors.SizeError(
+            f"{name} has {len(number)} digits: a size is at most {MAX_BYTES} bytes (16 EiB)"
+        )
     if unit.lower() in ("k", "m", "g", "t", "p", "e"):
         raise errors.InvalidError(
             f"{name} {text!r} is ambiguous: "

@@ -152,7 +152,7 @@ class Drawing:
             },
         )
         for tag, text in (("title", self.title), ("desc", self.about), ("style", _style())):
-            ElementTree.SubElement(root, tag).text = text
+            ElementTree.SubElement(root, tag).text = _clean(text)
         for shape in (Rect(0, 0, self.width, self.height, "paper"), *self.shapes):
             _add_element(root, shape)
         ElementTree.indent(root, "")
@@ -173,10 +173,13 @@ def check_path(path: Path) -> None:
     """Whether a picture can be written under that name, as far as can be told before.
 
     Raises:
-        InvalidError: it ends in neither .svg nor .png, or it is a PNG and there is no matplotlib.
+        InvalidError: it ends in neither .svg nor .png, there is no such directory, or it is a PNG
+        and there is no matplotlib.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise InvalidError(f"{path.name!r} is no picture's name: it ends in .svg or .png")
+    if not path.parent.is_dir():
+        raise InvalidError(f"{str(path)!r} can't be written: there is no directory {path.parent}")
     if path.suffix.lower() == ".png" and importlib.util.find_spec("matplotlib") is None:
         raise InvalidError(
             f"{path.name!r} needs matplotlib: install vmkv[plot], or write an .svg, which needs "
@@ -191,13 +194,21 @@ def save(drawing: Drawing, path: Path) -> None:
         InvalidError: see `check_path`. OSError: the file can't be written.
     """
     check_path(path)
-    if path.suffix.lower() == ".svg":
-        path.write_text(drawing.svg(), encoding="utf-8")
-    else:
-        _save_png(drawing, path)
+    try:
+        if path.suffix.lower() == ".svg":
+            path.write_bytes(drawing.svg().encode())
+        else:
+            _save_png(drawing, path)
+    except OSError as error:  # a full disk doesn't say which file
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 # ---- SVG
+
+
+def _clean(text: str) -> str:
+    """Without what XML can't hold: control characters, and bytes of file names that are no text."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _style() -> str:
@@ -245,9 +256,9 @@ def _add_element(root: ElementTree.Element, shape: Shape) -> None:
         | more,
     )
     if isinstance(shape, Text):
-        element.text = shape.text
+        element.text = _clean(shape.text)
     elif isinstance(shape, Rect | Area) and shape.about:
-        ElementTree.SubElement(element, "title").text = shape.about
+        ElementTree.SubElement(element, "title").text = _clean(shape.about)
 
 
 # ---- PNG

@@ -158,8 +158,6 @@ def command(
     except vmkv.InvalidError as error:
         raise click.UsageError(str(error)) from error
     name = (model or _DEFAULT_MODEL).name if bytes_per_token is None else ""
-    if picture is not None:
-        svg.save(draw(planned, name, by_card, weights or 0), picture)
     if as_json:
         given = {"model": name or None, "vram_bytes": vram}
         by_card_json = [card.as_json() for card in by_card]
@@ -168,6 +166,8 @@ def command(
         _print_plan(planned, name, geometry)
         if cards:
             _print_cards(by_card, weights or 0)
+    if picture is not None:
+        svg.save(draw(planned, name, by_card, weights or 0), picture)
 
 
 def _geometry(

@@ -173,8 +173,6 @@ def command(
             with _show_progress(recorder, len(requests)) as progress:
                 report = replay(cache, requests, seed=seed, progress=progress, recorder=recorder)
     name = trace.name if trace else default_trace().name
-    if picture is not None:
-        svg.save(draw(recorder, report, model.name, name), picture)
     baselines = model_baselines(
         geometry,
         requests,
@@ -187,6 +185,8 @@ def command(
         print_json({"model": model.name, **figures, "modelled": baselines.as_json()})
     else:
         print_table(report, baselines, model.name, name)
+    if picture is not None:
+        svg.save(draw(recorder, report, model.name, name), picture)
     if report.checks_failed:
         raise Failure(
             f"{report.checks_failed:,} of {report.checks_done:,} checks failed, "
