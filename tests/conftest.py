@@ -19,12 +19,26 @@ import vmkv  # noqa: E402
 
 def device_names() -> list[str]:
     """The devices of this machine that the common tests run on, as vmkv.open takes them."""
-    return ["host"]
+    return ["host", "emulated:gfx1201?vram=8GiB&identity=1"]
+
+
+# What tests need that only the host device has.
+HOST_ONLY = {
+    "test_device_smaller_than_budget": "the device option memory",
+    "test_device_smaller_than_one_request": "the device option memory",
+    "test_shareable_is_counted_once": "the device option memory",
+    "test_table": "a line that is wrapped as with host's short name",
+    "test_vmkv_needs_what_the_library_says_of_known_models": "hundreds of GB of addresses",
+}
 
 
 @pytest.fixture(params=device_names())
 def device_name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+    name = str(request.param)
+    needs = HOST_ONLY.get(request.node.originalname)
+    if needs and name != "host":
+        pytest.skip(f"needs {needs}: host has it")
+    return name
 
 
 @pytest.fixture(scope="session")

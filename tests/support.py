@@ -1,13 +1,22 @@
-"""What several test modules share: the source tree, and running tools in a clean environment."""
+"""What several test modules share: the source tree, running tools in a clean environment, and
+waiting for a device."""
+
+from __future__ import annotations
 
 import os
 import shutil
 import subprocess
 import sysconfig
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, SupportsIndex
 
 import pytest
+
+# conftest sees to it that the installed package is imported, and imports this before.
+if TYPE_CHECKING:
+    from vmkv import Cache, Sequence
 
 # Where test_native leaves its table for the end of the run.
 NATIVE_COVERAGE = pytest.StashKey[str]()
@@ -31,6 +40,10 @@ def tree_files() -> list[Path]:
     return files
 
 
+# The exit code of a test program that says why it can't run here, as automake and meson have it.
+SKIPPED = 77
+
+
 def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's variables, with the tools of its Python installation first on the path."""
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -44,7 +57,8 @@ def run(
     variables: Mapping[str, str] | None = None,
     timeout: float = 600,
 ) -> str:
-    """Run a command that must succeed and return what it printed on stdout."""
+    """Run a command that must succeed and return what it printed on stdout. A test program can
+    say what it needs and hasn't found: then the test is skipped for that."""
     done = subprocess.run(
         command,
         cwd=cwd,
@@ -55,6 +69,8 @@ def run(
         errors="replace",
         timeout=timeout,
     )
+    if done.returncode == SKIPPED and "skipped: " in done.stderr:
+        pytest.skip(done.stderr.rpartition("skipped: ")[2].strip())
     if done.returncode != 0:
         shown = " ".join(str(part) for part in command)
         pytest.fail(f"exit {done.returncode}: {shown}\n{done.stdout}{done.stderr}", pytrace=False)
@@ -67,3 +83,30 @@ def needed(tool: str) -> str:
     if found is None:
         pytest.skip(f"needs the program {tool}")
     return found
+
+
+def reached(cache: Cache, point: int) -> None:
+    """Wait until a step's memory may be touched; at once where changes take effect at once."""
+    if not cache.device.info.asynchronous:
+        assert point == 0
+        return
+    cache.device.wait(point)
+    cache.retire(0)  # a call that sees it: ready_tokens shows it from here on
+
+
+def step(cache: Cache, lengths: Mapping[Sequence, SupportsIndex], busy_until: int = 0) -> None:
+    """Make lengths usable, and wait until they are."""
+    reached(cache, cache.step(lengths, busy_until))
+
+
+def settle(cache: Cache, seconds: float = 10) -> None:
+    """Wait until what was given back has arrived: it may go through the device after the call.
+    Where it doesn't, nothing happens, so that whatever is left on its way is seen by the test."""
+    if not cache.device.info.asynchronous:
+        return
+    cache.retire(0)
+    end = time.monotonic() + seconds
+    while (stats := cache.stats()).unmapping_bytes or stats.zeroing_bytes:
+        assert time.monotonic() < end, f"memory doesn't come back: {stats}"
+        time.sleep(0.0001)
+        cache.retire(0)

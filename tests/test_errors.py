@@ -24,6 +24,8 @@ BUILTINS = {
     "AddressError": "OSError",
     "DeviceNotFoundError": "OSError",
     "DeviceLostError": "OSError",
+    "DeviceMemoryError": "MemoryError",
+    "UnsupportedError": "NotImplementedError",
 }
 
 

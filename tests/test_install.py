@@ -1,5 +1,6 @@
 """What an engine author meets: the library as a wheel and as `meson install` bring it."""
 
+import ctypes.util
 import os
 import re
 import shlex
@@ -15,6 +16,7 @@ import pytest
 from support import HEADER, ROOT, environment, needed, run, tree_files
 
 ENGINE = ROOT / "tools" / "engine.c"
+LIBRARIES = ("libvmkv", "libvmkv-emulator")
 STRICT = ("-O2", "-Wall", "-Wextra", "-Werror", "-pedantic")
 # What a library that never prints, exits or aborts has no use for.
 FORBIDDEN = re.compile(
@@ -110,11 +112,12 @@ def run_engine(directory: Path, flags: list[str]) -> str:
 def test_wheel_holds_the_package_and_all_that_c_needs(wheel: Path) -> None:
     assert re.search(r"-cp3\d+-abi3-linux_\w+\.whl$", wheel.name)
     names = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("vmkv/")}
-    built = {"vmkv/_native.abi3.so", "vmkv/lib/libvmkv.so", "vmkv/lib/pkgconfig/vmkv.pc"}
+    built = {"vmkv/_native.abi3.so", "vmkv/lib/pkgconfig/vmkv.pc"}
+    built |= {f"vmkv/lib/{name}.so" for name in LIBRARIES}
     sources = {
         str(path.relative_to(ROOT)) for path in tree_files() if path.is_relative_to(ROOT / "vmkv")
     }
-    assert names == sources | built | {"vmkv/include/vmkv.h"}
+    assert names == sources | built | {"vmkv/include/vmkv.h", "vmkv/include/vmkv_emulator.h"}
 
 
 def test_extension_finds_its_library_and_agrees_with_it(installed: Path, package: Path) -> None:
@@ -134,6 +137,14 @@ print(importlib.metadata.version("vmkv"))
 
 def test_engine_by_pkg_config_of_the_wheel(package: Path, tmp_path: Path) -> None:
     assert "checksum" in run_engine(tmp_path, pkg_config(package / "lib" / "pkgconfig"))
+
+
+def test_engine_runs_unchanged_on_gpu_addresses(package: Path, tmp_path: Path) -> None:
+    if ctypes.util.find_library("drm_amdgpu") is None:
+        pytest.skip("needs libdrm_amdgpu.so.1")
+    host = run_engine(tmp_path, pkg_config(package / "lib" / "pkgconfig"))
+    card = run(tmp_path / "engine", "emulated:gfx1201?vram=4GiB&identity=1")
+    assert card.split()[-1] == host.split()[-1]
 
 
 def test_wheel_can_be_moved(package: Path, tmp_path: Path) -> None:
@@ -197,10 +208,13 @@ def test_engine_after_meson_install(prefix: Path, tmp_path: Path) -> None:
 
 def test_meson_install_is_an_ordinary_c_library(prefix: Path) -> None:
     files = {str(path.relative_to(prefix)) for path in prefix.rglob("*") if not path.is_dir()}
-    links = {"lib/libvmkv.so", "lib/libvmkv.so.0"}
-    real = {"lib/libvmkv.so.0.1.0", "lib/pkgconfig/vmkv.pc", "include/vmkv.h"}
+    links = {f"lib/{name}.so{version}" for name in LIBRARIES for version in ("", ".0")}
+    real = {f"lib/{name}.so.0.1.0" for name in LIBRARIES}
+    real |= {"lib/pkgconfig/vmkv.pc", "include/vmkv.h", "include/vmkv_emulator.h"}
     assert files == links | real
-    assert all((prefix / link).resolve().name == "libvmkv.so.0.1.0" for link in links)
+    assert {(prefix / link).resolve().name for link in links} == {
+        f"{name}.so.0.1.0" for name in LIBRARIES
+    }
     dynamic = run(needed("readelf"), "-d", prefix / "lib" / "libvmkv.so")
     assert "Library soname: [libvmkv.so.0]" in dynamic
 

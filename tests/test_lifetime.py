@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import vmkv
+from support import step
 from vmkv import Cache, Device, Geometry, _handle
 from vmkv._native import ffi, lib
 
@@ -90,7 +91,7 @@ def test_a_device_with_caches_stays_open(device: Device) -> None:
         assert str(caught.value)
     assert not device.closed
     sequence = cache.open()
-    cache.step({sequence: 10})
+    step(cache, {sequence: 10})
     cache.close()
     device.close()
     assert device.closed
@@ -137,7 +138,7 @@ def test_a_failed_call_does_not_keep_a_cache_from_closing(
 def test_a_cache_that_nobody_refers_to_is_destroyed(device: Device) -> None:
     cache = Cache(device, SMALL, budget="64MiB")
     sequence = cache.open()
-    cache.step({sequence: 1000})
+    step(cache, {sequence: 1000})
     assert device.info.mappings > 0
     del cache, sequence
     gc.collect()
@@ -162,7 +163,7 @@ def test_a_device_lives_as_long_as_its_caches(
     cache = Cache(vmkv.open(device_name), SMALL, budget="64MiB")
     gc.collect()
     sequence = cache.open()
-    cache.step({sequence: 100})
+    step(cache, {sequence: 100})
     assert codes == []
     del cache, sequence
     gc.collect()
@@ -172,7 +173,7 @@ def test_a_device_lives_as_long_as_its_caches(
 def test_arrays_keep_their_cache(device: Device) -> None:
     cache = Cache(device, SMALL, budget="64MiB")
     sequence = cache.open()
-    cache.step({sequence: 100})
+    step(cache, {sequence: 100})
     rows, ready = sequence.span().numpy(), cache.ready_tokens
     part = rows[10:20, 3]
     rows[...] = 4
@@ -191,7 +192,7 @@ def test_arrays_keep_their_cache(device: Device) -> None:
 def test_a_span_cannot_be_made_where_the_cpu_has_no_access(device: Device) -> None:
     with Cache(device, SMALL, budget="64MiB") as cache:
         sequence = cache.open()
-        cache.step({sequence: 5})
+        step(cache, {sequence: 5})
         cache._cpu_addresses = False
         with pytest.raises(vmkv.UnreachableError, match="the CPU can't reach"):
             sequence.span().numpy()
@@ -209,7 +210,7 @@ def test_threads_on_one_cache(device: Device) -> None:
                     length = 0
                     while length < 900:
                         length = min(900, length + int(random.integers(1, 300)))
-                        cache.step({sequence: length})
+                        step(cache, {sequence: length})
                         view = sequence.span(1, "v").numpy()
                         assert not (view != 0).any(axis=(1, 2))[-1]
                         view[...] = number + 1
@@ -263,7 +264,7 @@ def test_closing_while_other_threads_call(device: Device) -> None:
 def test_closing_from_several_threads(device: Device) -> None:
     """Whoever comes back from close finds it destroyed."""
     cache = Cache(device, SMALL, budget="64MiB")
-    cache.step({cache.open(): 100})
+    step(cache, {cache.open(): 100})
     inside = cache._pointer  # what a call that is inside holds
     threads = [threading.Thread(target=cache.close) for _ in range(3)]
     for thread in threads:
@@ -297,7 +298,7 @@ def test_close_gives_up_when_a_call_does_not_come_back(
 def test_after_fork_the_child_lets_go(device: Device) -> None:
     with Cache(device, SMALL, budget="64MiB") as cache:
         sequence = cache.open()
-        cache.step({sequence: 100})
+        step(cache, {sequence: 100})
         sequence.span().numpy()[...] = 6
         child = os.fork()
         if not child:
@@ -310,7 +311,7 @@ def test_after_fork_the_child_lets_go(device: Device) -> None:
             os._exit(1)
         assert os.waitpid(child, 0)[1] == 0
         assert (sequence.span().numpy() == 6).all()
-        cache.step({sequence: 5000})
+        step(cache, {sequence: 5000})
 
 
 def test_leaving_without_closing_is_no_error(device_name: str, tmp_path: Path) -> None:
@@ -346,7 +347,7 @@ def test_what_things_are_called(device: Device, device_name: str) -> None:
     assert repr(device) == f"<vmkv.Device {device_name!r}>"
     with Cache(device, SMALL, budget="64MiB") as cache:
         sequence = cache.open(slot=3)
-        cache.step({sequence: 32})
+        step(cache, {sequence: 32})
         assert repr(cache) == "<vmkv.Cache of 1 sequences, 256 KiB of 64 MiB mapped>"
         assert repr(sequence) == f"<vmkv.Sequence {sequence.id:#x} in slot 3>"
         span = sequence.span(1, "v")

@@ -27,7 +27,9 @@ OPTIONS = {
 
 
 def starts_threads(source: Path) -> bool:
-    return "pthread_create" in source.read_text(encoding="utf-8")
+    """Itself, or by an emulated card, whose jobs run in a thread."""
+    text = source.read_text(encoding="utf-8")
+    return "pthread_create" in text or "emulator" in text
 
 
 def launcher(sanitizer: str, directory: Path) -> list[str]:

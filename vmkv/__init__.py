@@ -33,6 +33,7 @@ from vmkv.errors import (
     ClosedError,
     DeviceError,
     DeviceLostError,
+    DeviceMemoryError,
     DeviceNotFoundError,
     Error,
     HostMemoryError,
@@ -42,6 +43,7 @@ from vmkv.errors import (
     SizeError,
     StaleError,
     UnreachableError,
+    UnsupportedError,
     WaitTimeoutError,
 )
 from vmkv.geometry import Geometry, Group, Tensor
@@ -64,6 +66,7 @@ __all__ = [
     "DeviceError",
     "DeviceInfo",
     "DeviceLostError",
+    "DeviceMemoryError",
     "DeviceNotFoundError",
     "Error",
     "Geometry",
@@ -80,6 +83,7 @@ __all__ = [
     "Stats",
     "Tensor",
     "UnreachableError",
+    "UnsupportedError",
     "WaitTimeoutError",
     "__version__",
     "open",

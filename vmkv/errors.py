@@ -13,8 +13,10 @@ Error
 ├── UnreachableError (TypeError)        the CPU cannot reach this device's memory
 └── DeviceError (OSError)               the driver refused a call; errno says how
     ├── AddressError                    an address has no memory behind it
+    ├── DeviceMemoryError (MemoryError) the driver has no memory for it
     ├── DeviceNotFoundError             an unknown device, or none such on this machine
-    └── DeviceLostError                 the device is gone; only closing and statistics still work
+    ├── DeviceLostError                 the device is gone; only closing and statistics still work
+    └── UnsupportedError (NotImplementedError)  this driver or library is too old, or can't at all
 """
 
 from __future__ import annotations
@@ -78,6 +80,14 @@ class DeviceError(Error, OSError):
 
 class AddressError(DeviceError):
     """An address has no memory behind it."""
+
+
+class DeviceMemoryError(DeviceError, MemoryError):
+    """The driver has no memory for it; nothing changed."""
+
+
+class UnsupportedError(DeviceError, NotImplementedError):
+    """The driver or its library lacks what was asked for; the message says what would have it."""
 
 
 class DeviceNotFoundError(DeviceError):

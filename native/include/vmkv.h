@@ -68,15 +68,47 @@ struct vmkv_device_options {
 	 *             Options, as in "host?max_mappings=2000&memory=8GiB":
 	 *             max_mappings   bound on mappings (default: what vm.max_map_count leaves)
 	 *             memory         bound on slab bytes of all caches together (default: none)
+	 *   "amdgpu"  a Radeon, through libdrm_amdgpu and the stock kernel driver; "amdgpu:/dev/dri/..."
+	 *             names the render node, else the first one is taken. Options:
+	 *             commit=cs      (default) new memory is ready at a point of its own
+	 *             commit=engine  it is ready with the engine's next submission on the same address
+	 *                            space: points of new memory are 0, the manager submits less
+	 *             commit=bo      page tables are written buffer by buffer, for queues that the
+	 *                            kernel doesn't see (HIP). Before DRM 3.64 the kernel can't tell
+	 *                            when: points are 0, and the memory is there only where the kernel
+	 *                            writes page tables at once (compute, all VRAM in the CPU's reach)
+	 *             slabs=always-valid (default) or listed: whether submissions reach all slabs, or
+	 *                            those alone that list them (vmkv_amdgpu_slabs)
+	 *             window=A-B     use no addresses but these, as in 0x200000000000-0x300000000000
+	 *   "emulated:MODEL" such a card emulated in this process, with no GPU at all: gfx1030, gfx1100,
+	 *             gfx1201 or gfx942. Options of "amdgpu", and of vmkv_emulator.h, as in
+	 *             "emulated:gfx1201?vram=16GiB&kernel=6.12&identity=1".
 	 *   "auto"    the best device that this library can drive on this machine. */
 	const char *name;
 	/* Where to write one line that says what was wrong, if the call fails (may be NULL). */
 	char *error;
 	size_t error_bytes;
+	/* amdgpu only: what of the engine's to use instead of opening a node of its own, so that both share
+	 * one address space. The engine keeps it open until the device is closed. */
+	uint32_t adopt; /* enum vmkv_adopt */
+	int32_t drm_fd; /* VMKV_ADOPT_FD: a file of the card's node, whatever opened it */
+	void *amdgpu_device; /* VMKV_ADOPT_AMDGPU: an amdgpu_device_handle */
+	/* amdgpu only: as window=; both 0: addresses come from libdrm's manager of them. An engine that
+	 * places its own buffers without libdrm must give one, and keep off it. */
+	uint64_t window_begin, window_end;
+};
+
+enum vmkv_adopt {
+	VMKV_ADOPT_NONE = 0,
+	VMKV_ADOPT_FD = 1,
+	VMKV_ADOPT_AMDGPU = 2
 };
 
 /* Open a device. The caller owns *ret and closes it with vmkv_device_close.
- * -EINVAL: a malformed name or option. -ENODEV: an unknown device, or none such on this machine. */
+ * -EINVAL: a malformed name or option, a window that isn't free. -ENODEV: an unknown device, or none
+ * such on this machine. -ENOENT: libdrm_amdgpu isn't installed. -EACCES: no permission on the node.
+ * -EXDEV: amdgpu_device is of another copy of libdrm_amdgpu than the one that this library found.
+ * -ENOTSUP: the card, its kernel or its libdrm lacks what is needed. */
 VMKV_API int vmkv_device_open(const struct vmkv_device_options *options, vmkv_device **ret);
 
 /* Close a device; NULL does nothing. -EBUSY: a cache still uses it (it stays open). */
@@ -94,7 +126,7 @@ enum {
 
 struct vmkv_device_info {
 	size_t struct_size;
-	char name[64];          /* "host"; what vmkv_device_open would take again */
+	char name[256];         /* "host"; what vmkv_device_open would take again */
 	uint64_t granule_bytes; /* the smallest piece that can be mapped; pages are multiples of it */
 	uint64_t memory_bytes;  /* physical memory that the device can give to slabs at most */
 	uint64_t max_mappings;  /* bound on mappings that are not contiguous with the one before;
@@ -128,6 +160,56 @@ VMKV_API int vmkv_copy(vmkv_device *device, uint64_t destination, uint64_t sourc
  * point and -EFAULT as in vmkv_copy. */
 VMKV_API int vmkv_fill(vmkv_device *device, uint64_t destination, uint64_t bytes, uint32_t value,
                        uint64_t *point);
+
+/* ---- amdgpu: what an engine on the same card needs -------------------------------------------- */
+
+enum vmkv_commit {
+	VMKV_COMMIT_CS = 0,
+	VMKV_COMMIT_ENGINE = 1,
+	VMKV_COMMIT_BO = 2
+};
+
+struct vmkv_amdgpu_info {
+	size_t struct_size;
+	int32_t drm_fd;       /* of the device's DRM file: borrowed, never closed by the engine */
+	uint32_t syncobj;     /* on that file; the device's points are points of this timeline */
+	void *amdgpu_device;  /* amdgpu_device_handle, borrowed */
+	uint32_t commit;      /* enum vmkv_commit */
+	uint32_t listed;      /* 1: slabs=listed */
+	uint64_t slab_changes; /* goes up whenever vmkv_amdgpu_slabs would tell something else */
+	uint64_t window_begin, window_end; /* both 0: none */
+	uint32_t drm_minor;   /* of the kernel's amdgpu interface 3.x */
+	uint32_t family, external_rev, device_id;
+};
+
+/* -EINVAL: not an amdgpu device. */
+VMKV_API int vmkv_amdgpu_info(const vmkv_device *device, struct vmkv_amdgpu_info *ret);
+
+/* The GEM handles of all slabs on the device's DRM file: with slabs=listed an engine puts them into the
+ * buffer list of its submissions. Writes at most n and sets *ret to how many there are.
+ * -EINVAL: not an amdgpu device. */
+VMKV_API int vmkv_amdgpu_slabs(vmkv_device *device, uint32_t *handles, size_t n, size_t *ret);
+
+/* A descriptor of a sync file that is signalled when the point is reached: for poll(2), Vulkan or
+ * another driver. The caller owns *fd. -EINVAL: not an amdgpu device, or never one of its points. */
+VMKV_API int vmkv_point_export(vmkv_device *device, uint64_t point, int *fd);
+
+struct vmkv_device_health {
+	size_t struct_size;
+	/* Physical bytes, of slabs of all caches of the device. */
+	uint64_t slab_bytes;
+	uint64_t slabs_refused; /* that landed outside VRAM and were given back, since it was opened */
+	/* The card's, over all processes; 0 where the device can't tell. */
+	uint64_t vram_bytes, vram_used_bytes;
+	uint64_t evictions;   /* buffers moved out of VRAM since the driver was loaded */
+	uint64_t moved_bytes;
+	uint64_t fault_address; /* of this address space's last GPU fault ... */
+	uint32_t fault_status;  /* ... and its status register; 0: none, or the kernel can't tell */
+	uint32_t lost;          /* 1: the card was reset and lost its memory; the device is lost */
+};
+
+/* Ask the driver how the device is. Works on every device; fields that mean nothing there are 0. */
+VMKV_API int vmkv_device_health(vmkv_device *device, struct vmkv_device_health *ret);
 
 /* ---- geometry: what one token needs --------------------------------------------------------- */
 

@@ -17,9 +17,11 @@ def declarations(header: str) -> str:
     text = re.sub(r"^#ifdef __cplusplus\n.*?^#endif\n", "", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"__attribute__\s*\(\(.*?\)\)(?=[\s;])", "", text)
     text = re.sub(r"^VMKV_API\b", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^_Static_assert\(.*?\);", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"\[[A-Z]\w*\]", "[...]", text)
     lines = []
     for line in text.splitlines():
-        constant = re.match(r"#define\s+(VMKV_\w+)\s+\S", line)
+        constant = re.match(r"#define\s+((?:VMKV|DRM|AMDGPU)_\w+)\s+\S", line)
         if constant:
             lines.append(f"#define {constant[1]} ...")
         elif not line.startswith("#"):

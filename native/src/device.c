@@ -71,28 +71,65 @@ size_t vmkv_device_error(const vmkv_device *device, char *text, size_t text_byte
 
 /* ---- open and close ------------------------------------------------------------------------- */
 
-static int open_by_name(const char *name, char *error, size_t error_bytes, vmkv_device **ret)
-{
-	size_t kind_length = strcspn(name, "?");
-	const char *options = name[kind_length] ? name + kind_length + 1 : "";
+/* Parts of a name: kind[:place][?options]. */
+struct name_parts {
+	char kind[16], place[128];
+	const char *options;
+};
 
-	if (kind_length == 4 && !strncmp(name, "host", 4))
-		return vmkv_device_host_open(options, error, error_bytes, ret);
-	if (kind_length == 4 && !strncmp(name, "auto", 4)) {
-		if (!name[kind_length])
-			return vmkv_device_host_open("", error, error_bytes, ret);
-		vmkv_text(error, error_bytes,
-		          "device \"auto\" takes no options: name the device, as in \"host?%.80s\"",
-		          options);
+static int name_split(const char *name, struct name_parts *parts)
+{
+	size_t kind = strcspn(name, ":?");
+	const char *place = name[kind] == ':' ? name + kind + 1 : name + kind;
+	size_t length = strcspn(place, "?");
+
+	if (kind >= sizeof(parts->kind) || length >= sizeof(parts->place))
 		return -EINVAL;
-	}
-	if (kind_length == 0) {
-		vmkv_text(error, error_bytes, "a device's name is missing: \"host\" or \"auto\"");
-		return -EINVAL;
-	}
+	vmkv_text(parts->kind, sizeof(parts->kind), "%.*s", (int)kind, name);
+	vmkv_text(parts->place, sizeof(parts->place), "%.*s", (int)length, place);
+	parts->options = place[length] ? place + length + 1 : "";
+	return 0;
+}
+
+static int open_auto(const struct name_parts *parts, char *error, size_t error_bytes,
+                     vmkv_device **ret)
+{
+	if (!*parts->options)
+		return vmkv_device_host_open("", error, error_bytes, ret);
 	vmkv_text(error, error_bytes,
-	          "unknown device \"%.80s\": this version drives \"host\", and \"auto\" picks it",
-	          name);
+	          "device \"auto\" takes no options: name the device, as in \"host?%.80s\"",
+	          parts->options);
+	return -EINVAL;
+}
+
+static int open_by_name(const struct vmkv_device_options *given, const char *name,
+                        vmkv_device **ret)
+{
+	struct name_parts parts = { .options = "" };
+	char *error = given->error;
+	size_t n = given->error_bytes;
+	bool known = name_split(name, &parts) == 0;
+
+	if (known && !strcmp(parts.kind, "amdgpu"))
+		return vmkv_device_amdgpu_open(parts.place, parts.options, given, error, n, ret);
+	if (given->adopt || given->window_begin || given->window_end) {
+		vmkv_text(error, n, "adopt and window_begin are for device \"amdgpu\", not for \"%.80s\"",
+		          name);
+		return -EINVAL;
+	}
+	if (known && !strcmp(parts.kind, "emulated"))
+		return vmkv_device_emulated_open(parts.place, parts.options, error, n, ret);
+	if (known && !parts.place[0] && !strcmp(parts.kind, "host"))
+		return vmkv_device_host_open(parts.options, error, n, ret);
+	if (known && !parts.place[0] && !strcmp(parts.kind, "auto"))
+		return open_auto(&parts, error, n, ret);
+	if (known && !parts.kind[0]) {
+		vmkv_text(error, n, "a device's name is missing: \"host\", \"amdgpu\" or \"auto\"");
+		return -EINVAL;
+	}
+	vmkv_text(error, n,
+	          "unknown device \"%.80s\": this version drives \"host\", \"amdgpu\" and "
+	          "\"emulated:MODEL\"", name);
 	return -ENODEV;
 }
 
@@ -111,7 +148,7 @@ int vmkv_device_open(const struct vmkv_device_options *options, vmkv_device **re
 	}
 	if (error)
 		return error;
-	return open_by_name(given.name ? given.name : "auto", given.error, given.error_bytes, ret);
+	return open_by_name(&given, given.name ? given.name : "auto", ret);
 }
 
 int vmkv_device_close(vmkv_device *device)
@@ -136,6 +173,20 @@ int vmkv_device_info(const vmkv_device *device, struct vmkv_device_info *ret)
 	info.mappings = atomic_load(&device->mappings);
 	info.lost = atomic_load(&device->lost);
 	return vmkv_struct_out(ret, &info, sizeof(info));
+}
+
+int vmkv_device_health(vmkv_device *device, struct vmkv_device_health *ret)
+{
+	struct vmkv_device_health health = { .struct_size = sizeof(health) };
+	int error = 0;
+
+	if (!device)
+		return -EINVAL;
+	if (device->ops->health && !vmkv_device_is_lost(device))
+		error = device->ops->health(device, &health);
+	/* Also if that is what the question brought to light. */
+	health.lost = atomic_load(&device->lost);
+	return error && error != -ENODEV ? error : vmkv_struct_out(ret, &health, sizeof(health));
 }
 
 /* ---- counting mappings ---------------------------------------------------------------------- */
@@ -205,13 +256,15 @@ int vmkv_wait(vmkv_device *device, uint64_t point, uint64_t timeout_ns)
 	if (!device)
 		return -EINVAL;
 	error = error_if_lost(device);
-	if (error || vmkv_device_reached(device, point))
-		return error;
-	if (!device->ops->wait)
-		return vmkv_device_fail(device, -EINVAL,
-		                        "point %llu never came from this device: all of its points are 0",
-		                        (unsigned long long)point);
-	return device->ops->wait(device, point, timeout_ns);
+	if (!error && !vmkv_device_reached(device, point)) {
+		if (!device->ops->wait)
+			return vmkv_device_fail(device, -EINVAL,
+			                        "point %llu never came from this device: all of its points "
+			                        "are 0",
+			                        (unsigned long long)point);
+		error = device->ops->wait(device, point, timeout_ns);
+	}
+	return error || !device->ops->outcome ? error : device->ops->outcome(device, point);
 }
 
 /* What copy and fill do with the point of their work. */

@@ -99,6 +99,13 @@ struct vmkv_device_ops {
 	 * at least `point` (which may be 0: only look). -ETIME: not in that time. NULL if all points
 	 * are 0. */
 	int (*wait)(struct vmkv_device *device, uint64_t point, uint64_t timeout_ns);
+
+	/* What became of the fill or copy by address whose point this is and was reached: 0 or -EFAULT,
+	 * told once; 0 for all other points. NULL if fill and copy tell it themselves. */
+	int (*outcome)(struct vmkv_device *device, uint64_t point);
+
+	/* Fill in what the driver tells, in a struct of zeros; NULL: nothing. */
+	int (*health)(struct vmkv_device *device, struct vmkv_device_health *ret);
 };
 
 /* A device embeds this at its beginning. */
@@ -156,5 +163,11 @@ void vmkv_device_give_shared(struct vmkv_device *device, uint64_t n);
 /* The ports. options is what follows '?' in the name, or "". An error text goes to error. */
 int vmkv_device_host_open(const char *options, char *error, size_t error_bytes,
                           struct vmkv_device **ret);
+/* path: the node that the name gives, or "". */
+int vmkv_device_amdgpu_open(const char *path, const char *options,
+                            const struct vmkv_device_options *given, char *error,
+                            size_t error_bytes, struct vmkv_device **ret);
+int vmkv_device_emulated_open(const char *model, const char *options, char *error,
+                              size_t error_bytes, struct vmkv_device **ret);
 
 #endif

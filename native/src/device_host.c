@@ -69,6 +69,13 @@ static uint64_t bound_mappings(void)
 	return (left - reserve) / 2;
 }
 
+void host_share_bound(struct vmkv_device *device)
+{
+	device->shared_mappings = &process_mappings;
+	device->shared_max_mappings = atomic_load(&process_mappings) + bound_mappings();
+	device->mappings_hint = "raise it with sysctl vm.max_map_count";
+}
+
 __attribute__((cold)) int host_fail_mmap(struct host_device *host, const char *what,
                                          uint64_t address, uint64_t bytes)
 {
@@ -325,10 +332,9 @@ int vmkv_device_host_open(const char *options, char *error, size_t error_bytes,
 		return rc;
 	}
 	info_write(host, &given, bound);
-	host->base.shared_mappings = &process_mappings;
-	host->base.shared_max_mappings = atomic_load(&process_mappings) + bound_mappings();
-	if (!given.max_mappings)
-		host->base.mappings_hint = "raise it with sysctl vm.max_map_count";
+	host_share_bound(&host->base);
+	if (given.max_mappings)
+		host->base.mappings_hint = NULL;
 	*ret = &host->base;
 	return 0;
 }

@@ -46,6 +46,9 @@ static inline void *host_pointer(uint64_t address)
  * mappings, else what errno says. */
 int host_fail_mmap(struct host_device *host, const char *what, uint64_t address, uint64_t bytes);
 
+/* Let a device whose mappings are the process's count them with all others of the process. */
+void host_share_bound(struct vmkv_device *device);
+
 /* Create the file; give back what is left of it. */
 int host_memory_init(struct host_device *host);
 void host_memory_fini(struct host_device *host);

@@ -15,7 +15,9 @@
 
 static inline int open_name(const char *name, char *error, size_t error_bytes, vmkv_device **ret)
 {
-	struct vmkv_device_options options = { sizeof(options), name, error, error_bytes };
+	struct vmkv_device_options options = {
+		.struct_size = sizeof(options), .name = name, .error = error, .error_bytes = error_bytes,
+	};
 
 	return vmkv_device_open(&options, ret);
 }
@@ -79,7 +81,7 @@ static inline void fill_slab(vmkv_device *device, struct vmkv_slab *slab, uint64
 	CHECK_EQ(point, 0);
 }
 
-static inline uint32_t *words(uint64_t address)
+static inline volatile uint32_t *words(uint64_t address)
 {
 	return host_pointer(address);
 }

@@ -16,20 +16,50 @@ _Static_assert(sizeof(size_t) == 8 && sizeof(void *) == 8, "a 64-bit machine");
 
 SIZE(vmkv_seq, 8);
 
-SIZE(struct vmkv_device_options, 32);
+SIZE(struct vmkv_device_options, 64);
 AT(struct vmkv_device_options, struct_size, 0);
 AT(struct vmkv_device_options, name, 8);
 AT(struct vmkv_device_options, error, 16);
 AT(struct vmkv_device_options, error_bytes, 24);
+AT(struct vmkv_device_options, adopt, 32);
+AT(struct vmkv_device_options, drm_fd, 36);
+AT(struct vmkv_device_options, amdgpu_device, 40);
+AT(struct vmkv_device_options, window_begin, 48);
+AT(struct vmkv_device_options, window_end, 56);
 
-SIZE(struct vmkv_device_info, 112);
+SIZE(struct vmkv_device_info, 304);
 AT(struct vmkv_device_info, name, 8);
-AT(struct vmkv_device_info, granule_bytes, 72);
-AT(struct vmkv_device_info, memory_bytes, 80);
-AT(struct vmkv_device_info, max_mappings, 88);
-AT(struct vmkv_device_info, mappings, 96);
-AT(struct vmkv_device_info, features, 104);
-AT(struct vmkv_device_info, lost, 108);
+AT(struct vmkv_device_info, granule_bytes, 264);
+AT(struct vmkv_device_info, memory_bytes, 272);
+AT(struct vmkv_device_info, max_mappings, 280);
+AT(struct vmkv_device_info, mappings, 288);
+AT(struct vmkv_device_info, features, 296);
+AT(struct vmkv_device_info, lost, 300);
+
+SIZE(struct vmkv_amdgpu_info, 72);
+AT(struct vmkv_amdgpu_info, drm_fd, 8);
+AT(struct vmkv_amdgpu_info, syncobj, 12);
+AT(struct vmkv_amdgpu_info, amdgpu_device, 16);
+AT(struct vmkv_amdgpu_info, commit, 24);
+AT(struct vmkv_amdgpu_info, listed, 28);
+AT(struct vmkv_amdgpu_info, slab_changes, 32);
+AT(struct vmkv_amdgpu_info, window_begin, 40);
+AT(struct vmkv_amdgpu_info, window_end, 48);
+AT(struct vmkv_amdgpu_info, drm_minor, 56);
+AT(struct vmkv_amdgpu_info, family, 60);
+AT(struct vmkv_amdgpu_info, external_rev, 64);
+AT(struct vmkv_amdgpu_info, device_id, 68);
+
+SIZE(struct vmkv_device_health, 72);
+AT(struct vmkv_device_health, slab_bytes, 8);
+AT(struct vmkv_device_health, slabs_refused, 16);
+AT(struct vmkv_device_health, vram_bytes, 24);
+AT(struct vmkv_device_health, vram_used_bytes, 32);
+AT(struct vmkv_device_health, evictions, 40);
+AT(struct vmkv_device_health, moved_bytes, 48);
+AT(struct vmkv_device_health, fault_address, 56);
+AT(struct vmkv_device_health, fault_status, 64);
+AT(struct vmkv_device_health, lost, 68);
 
 SIZE(struct vmkv_tensor, 24);
 AT(struct vmkv_tensor, dtype, 0);

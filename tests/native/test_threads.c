@@ -209,7 +209,7 @@ static void own_check(struct own *own, struct rig *r, uint32_t from, uint32_t to
 	struct vmkv_span span = span_of(r, own->seq, 0, 1, 0);
 
 	for (uint32_t token = from; token < to; token++) {
-		const uint32_t *row = words(span.address + token * span.token_stride);
+		const volatile uint32_t *row = words(span.address + token * span.token_stride);
 
 		CHECK_EQ(row[0], value);
 		CHECK_EQ(row[span.row_bytes / 4 - 1], value);
@@ -221,7 +221,7 @@ static void own_mark(struct own *own, struct rig *r, uint32_t from, uint32_t to)
 	struct vmkv_span span = span_of(r, own->seq, 0, 1, 0);
 
 	for (uint32_t token = from; token < to; token++) {
-		uint32_t *row = words(span.address + token * span.token_stride);
+		volatile uint32_t *row = words(span.address + token * span.token_stride);
 
 		row[0] = own->mark;
 		row[span.row_bytes / 4 - 1] = own->mark;

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * DRM files and their descriptors.
+ *
+ * A descriptor is a new open file description of the card's memory file, so that mmap of it at the
+ * offsets of GEM_MMAP needs nothing else. Which DRM file it stands for is its position: duplicates
+ * share it, also across fork and SCM_RIGHTS, and nobody reads, writes or seeks a DRM file.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "entry.h"
+
+#define POSITION_MARK (0x5eedULL << 48)
+#define POSITION_ID ((1ULL << 48) - 1)
+
+/* Protects the list of cards, and all references of files; with the card's lock also the cards'
+ * lists of files. Taken before a card's lock. */
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t registry_changed = PTHREAD_COND_INITIALIZER;
+static struct emu_list registry = { &registry, &registry };
+static uint64_t last_id; /* of files and cards */
+
+void emu_gpu_register(struct emu_gpu *gpu)
+{
+	pthread_mutex_lock(&registry_lock);
+	gpu->id = ++last_id;
+	emu_list_append(&registry, &gpu->link);
+	pthread_mutex_unlock(&registry_lock);
+}
+
+static struct emu_file *registry_find(uint64_t id)
+{
+	EMU_FOR_EACH(card, &registry) {
+		struct emu_gpu *gpu = EMU_ENTRY(card, struct emu_gpu, link);
+
+		EMU_FOR_EACH(item, &gpu->files) {
+			struct emu_file *file = EMU_ENTRY(item, struct emu_file, link);
+
+			if (file->id == id)
+				return file;
+		}
+	}
+	return NULL;
+}
+
+struct emu_file *emu_file_get(int fd)
+{
+	off_t position = lseek(fd, 0, SEEK_CUR);
+	struct emu_file *file;
+
+	if (position < 0 || ((uint64_t)position & ~POSITION_ID) != POSITION_MARK) {
+		errno = ENOTTY;
+		return NULL;
+	}
+	pthread_mutex_lock(&registry_lock);
+	file = registry_find((uint64_t)position & POSITION_ID);
+	if (file && file->is_open)
+		file->references++;
+	else
+		file = NULL;
+	pthread_mutex_unlock(&registry_lock);
+	if (!file)
+		errno = ENODEV;
+	return file;
+}
+
+static void file_fini(struct emu_file *file)
+{
+	struct emu_gpu *gpu = file->gpu;
+
+	pthread_mutex_lock(&gpu->lock);
+	emu_file_jobs_fini(file);
+	emu_file_memory_fini(file);
+	emu_vm_destroy(file->vm);
+	file->vm = NULL;
+	emu_ids_fini(&file->handles);
+	emu_ids_fini(&file->syncobjs);
+	emu_ids_fini(&file->contexts);
+	emu_ids_fini(&file->bo_lists);
+	pthread_mutex_unlock(&gpu->lock);
+}
+
+static void file_unlink(struct emu_file *file)
+{
+	struct emu_gpu *gpu = file->gpu;
+
+	pthread_mutex_lock(&registry_lock);
+	pthread_mutex_lock(&gpu->lock);
+	emu_list_remove(&file->link);
+	pthread_mutex_unlock(&gpu->lock);
+	pthread_cond_broadcast(&registry_changed);
+	pthread_mutex_unlock(&registry_lock);
+	free(file);
+}
+
+void emu_file_put(struct emu_file *file)
+{
+	bool last;
+
+	pthread_mutex_lock(&registry_lock);
+	last = --file->references == 0;
+	pthread_mutex_unlock(&registry_lock);
+	if (!last)
+		return;
+	file_fini(file);
+	file_unlink(file);
+}
+
+void emu_file_retire(struct emu_file *file)
+{
+	bool was_open;
+
+	pthread_mutex_lock(&registry_lock);
+	was_open = file->is_open;
+	file->is_open = false;
+	pthread_mutex_unlock(&registry_lock);
+	if (was_open)
+		emu_file_put(file);
+}
+
+static struct emu_file *open_file_get(struct emu_gpu *gpu)
+{
+	struct emu_file *ret = NULL;
+
+	pthread_mutex_lock(&registry_lock);
+	EMU_FOR_EACH(item, &gpu->files) {
+		struct emu_file *file = EMU_ENTRY(item, struct emu_file, link);
+
+		if (file->is_open) {
+			file->references++;
+			ret = file;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&registry_lock);
+	return ret;
+}
+
+void emu_gpu_unregister(struct emu_gpu *gpu)
+{
+	struct emu_file *file;
+
+	while ((file = open_file_get(gpu))) {
+		emu_file_retire(file);
+		emu_file_put(file);
+	}
+	pthread_mutex_lock(&registry_lock);
+	while (!emu_list_is_empty(&gpu->files))
+		pthread_cond_wait(&registry_changed, &registry_lock);
+	emu_list_remove(&gpu->link);
+	pthread_mutex_unlock(&registry_lock);
+}
+
+static int descriptor_open(const struct emu_gpu *gpu, uint64_t id, int *ret)
+{
+	char path[40];
+	int fd, err;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", gpu->memory.fd);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (lseek(fd, (off_t)(POSITION_MARK | id), SEEK_SET) < 0) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	*ret = fd;
+	return 0;
+}
+
+static int file_init(struct emu_gpu *gpu, struct emu_file *file)
+{
+	int err;
+
+	pthread_mutex_lock(&gpu->lock);
+	err = emu_vm_create(file, &file->vm);
+	if (!err) {
+		err = emu_file_memory_init(file);
+		if (err)
+			emu_vm_destroy(file->vm);
+	}
+	pthread_mutex_unlock(&gpu->lock);
+	return err;
+}
+
+/* From here on descriptors find it. */
+static void file_link(struct emu_gpu *gpu, struct emu_file *file)
+{
+	pthread_mutex_lock(&registry_lock);
+	pthread_mutex_lock(&gpu->lock);
+	file->id = ++last_id;
+	file->is_open = true;
+	file->references = 1;
+	emu_list_append(&gpu->files, &file->link);
+	pthread_mutex_unlock(&gpu->lock);
+	pthread_mutex_unlock(&registry_lock);
+}
+
+int emu_file_open(struct emu_gpu *gpu, bool primary, int *fd)
+{
+	struct emu_file *file = calloc(1, sizeof(*file));
+	int err;
+
+	if (!file)
+		return -ENOMEM;
+	file->gpu = gpu;
+	file->primary = primary;
+	emu_list_init(&file->link);
+	err = file_init(gpu, file);
+	if (err) {
+		free(file);
+		return err;
+	}
+	file_link(gpu, file);
+	err = descriptor_open(gpu, file->id, fd);
+	if (err)
+		emu_file_retire(file);
+	return err;
+}

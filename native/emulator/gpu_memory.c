@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Accesses of the card's engines: by GPU address, piece by piece, each piece translated when its turn comes.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "emu.h"
+
+/* What an engine reads before it writes, where a copy overlaps itself. */
+#define BURST_BYTES 64
+#define BOUNCE_BYTES 4096
+
+struct piece {
+	uint8_t *memory; /* NULL: reads give zeros, writes are dropped */
+	uint64_t bytes;
+	bool foreign; /* the process's own (USERPTR), which it may have unmapped */
+};
+
+static int piece_find(struct emu_vm *vm, uint64_t address, bool write, uint64_t bytes,
+                      struct piece *ret)
+{
+	struct emu_gpu *gpu = vm->gpu;
+	const uint8_t *view = gpu->memory.view;
+	int error;
+
+	ret->bytes = bytes;
+	pthread_mutex_lock(&gpu->lock);
+	error = emu_vm_access(vm, address, write, &ret->bytes, &ret->memory);
+	pthread_mutex_unlock(&gpu->lock);
+	ret->foreign = !error && ret->memory &&
+	               (ret->memory < view || ret->memory >= view + gpu->memory.view_bytes);
+	return error;
+}
+
+static int piece_read(const struct piece *piece, void *to, uint64_t bytes)
+{
+	if (!piece->memory)
+		memset(to, 0, bytes);
+	else if (piece->foreign)
+		return emu_copy_in(to, (uint64_t)(uintptr_t)piece->memory, bytes);
+	else
+		memcpy(to, piece->memory, bytes);
+	return 0;
+}
+
+static int piece_write(const struct piece *piece, const void *from, uint64_t bytes)
+{
+	if (!piece->memory)
+		return 0;
+	if (piece->foreign)
+		return emu_copy_out((uint64_t)(uintptr_t)piece->memory, from, bytes);
+	memcpy(piece->memory, from, bytes);
+	return 0;
+}
+
+int emu_gpu_read(struct emu_vm *vm, void *to, uint64_t from, uint64_t bytes)
+{
+	struct piece piece;
+
+	for (uint64_t done = 0; done < bytes; done += piece.bytes) {
+		int error = piece_find(vm, from + done, false, bytes - done, &piece);
+
+		if (!error)
+			error = piece_read(&piece, (uint8_t *)to + done, piece.bytes);
+		if (error)
+			return error;
+	}
+	return 0;
+}
+
+int emu_gpu_write(struct emu_vm *vm, uint64_t to, const void *from, uint64_t bytes)
+{
+	struct piece piece;
+
+	for (uint64_t done = 0; done < bytes; done += piece.bytes) {
+		int error = piece_find(vm, to + done, true, bytes - done, &piece);
+
+		if (!error)
+			error = piece_write(&piece, (const uint8_t *)from + done, piece.bytes);
+		if (error)
+			return error;
+	}
+	return 0;
+}
+
+static int pieces_bounce(struct piece to, struct piece from, uint64_t bytes)
+{
+	uint8_t bounce[BOUNCE_BYTES];
+	uint64_t part;
+
+	for (uint64_t done = 0; done < bytes; done += part) {
+		int error;
+
+		part = bytes - done < BOUNCE_BYTES ? bytes - done : BOUNCE_BYTES;
+		error = piece_read(&from, bounce, part);
+		if (!error)
+			error = piece_write(&to, bounce, part);
+		if (error)
+			return error;
+		if (from.memory)
+			from.memory += part;
+		if (to.memory)
+			to.memory += part;
+	}
+	return 0;
+}
+
+/* Memory that appears at several addresses overlaps as memory, whatever the addresses say. */
+static void memory_copy(uint8_t *to, const uint8_t *from, uint64_t bytes)
+{
+	uint64_t part;
+
+	if (to + bytes <= from || from + bytes <= to) {
+		memcpy(to, from, bytes);
+		return;
+	}
+	for (uint64_t done = 0; done < bytes; done += part) {
+		part = bytes - done < BURST_BYTES ? bytes - done : BURST_BYTES;
+		memmove(to + done, from + done, part);
+	}
+}
+
+int emu_gpu_copy(struct emu_vm *vm, uint64_t to, uint64_t from, uint64_t bytes)
+{
+	struct piece source, target;
+
+	for (uint64_t done = 0; done < bytes; done += target.bytes) {
+		int error = piece_find(vm, from + done, false, bytes - done, &source);
+
+		if (!error)
+			error = piece_find(vm, to + done, true, source.bytes, &target);
+		if (error)
+			return error;
+		if (source.memory && target.memory && !source.foreign && !target.foreign)
+			memory_copy(target.memory, source.memory, target.bytes);
+		else
+			error = pieces_bounce(target, source, target.bytes);
+		if (error)
+			return error;
+	}
+	return 0;
+}
+
+/* phase: how many bytes of the pattern came before. */
+static int piece_fill(const struct piece *piece, uint32_t pattern, uint64_t phase)
+{
+	uint8_t bytes[BOUNCE_BYTES];
+	uint64_t part;
+
+	if (!piece->memory)
+		return 0;
+	for (uint64_t i = 0; i < BOUNCE_BYTES; i++)
+		bytes[i] = (uint8_t)(pattern >> (8 * ((phase + i) & 3)));
+	for (uint64_t done = 0; done < piece->bytes; done += part) {
+		struct piece at = *piece;
+		int error;
+
+		part = piece->bytes - done < BOUNCE_BYTES ? piece->bytes - done : BOUNCE_BYTES;
+		at.memory += done;
+		error = piece_write(&at, bytes, part);
+		if (error)
+			return error;
+	}
+	return 0;
+}
+
+int emu_gpu_fill(struct emu_vm *vm, uint64_t to, uint32_t pattern, uint64_t bytes)
+{
+	struct piece piece;
+
+	for (uint64_t done = 0; done < bytes; done += piece.bytes) {
+		int error = piece_find(vm, to + done, true, bytes - done, &piece);
+
+		if (!error)
+			error = piece_fill(&piece, pattern, done);
+		if (error)
+			return error;
+	}
+	return 0;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Accesses by GPU address, as a job makes them, and the faults that come of it.
+ */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "util.h"
+#include "vm_parts.h"
+
+/* Fields of GCVM_L2_PROTECTION_FAULT_STATUS (gfx9 to gfx12), which GPUVM_FAULT hands out. */
+#define FAULT_WALKER_ERROR (1u << 1)
+#define FAULT_PERMISSION_VALID (1u << 4) /* the entry isn't valid */
+#define FAULT_PERMISSION_READ (1u << 5)
+#define FAULT_PERMISSION_WRITE (1u << 6)
+#define FAULT_RW (1u << 18) /* it was a write */
+
+#define HUB_GFX 0
+#define HUB_MM0 1
+
+static void fault_record(struct emu_vm *vm, uint64_t address, bool write, const struct emu_walk *walk)
+{
+	struct emu_gpu *gpu = vm->gpu;
+	struct emu_file *file = vm->file;
+	uint32_t status = write ? FAULT_PERMISSION_WRITE | FAULT_RW : FAULT_PERMISSION_READ;
+	bool valid = walk->entry & EMU_PTE_VALID;
+
+	if (!valid)
+		status |= FAULT_PERMISSION_VALID;
+	if (!walk->entry && walk->bytes > EMU_PAGE_BYTES)
+		status |= FAULT_WALKER_ERROR;
+	/* The kernel keeps the page of the fault, as it came from the hardware: 48 bits. */
+	file->fault_address = address & ((1ULL << EMU_ADDRESS_BITS) - EMU_PAGE_BYTES);
+	file->fault_status = status;
+	/* Where the SDMA engines translate: with gfx9 in the multimedia hub. */
+	file->fault_hub = gpu->model->gfx_major == 9 ? HUB_MM0 : HUB_GFX;
+	gpu->counts.faults++;
+	emu_error_set(gpu, "GPU fault: %s at 0x%" PRIx64 ", which is %s (status 0x%x, file %" PRIu64 ")",
+	              write ? "write" : "read", address,
+	              !valid  ? "not mapped"
+	              : write ? "not writable"
+	                      : "not readable",
+	              status, file->id);
+}
+
+/* Bits 63 to 47 are all the same. */
+static bool address_is_canonical(uint64_t address)
+{
+	uint64_t top = address >> (EMU_ADDRESS_BITS - 1);
+
+	return !top || top == (1ULL << (65 - EMU_ADDRESS_BITS)) - 1;
+}
+
+int emu_vm_access(struct emu_vm *vm, uint64_t address, bool write, uint64_t *bytes, uint8_t **ret)
+{
+	uint64_t needed = write ? EMU_PTE_WRITABLE : EMU_PTE_READABLE, inside, run;
+	struct emu_walk walk = { .bytes = 1ULL << EMU_ADDRESS_BITS };
+	uint8_t *memory;
+
+	if (address_is_canonical(address))
+		emu_page_table_walk(vm, address, &walk);
+	if (!(walk.entry & EMU_PTE_PRT) && (!(walk.entry & EMU_PTE_VALID) || !(walk.entry & needed))) {
+		fault_record(vm, address, write, &walk);
+		return -EFAULT;
+	}
+	inside = (address & ((1ULL << EMU_ADDRESS_BITS) - 1)) - walk.address;
+	if (*bytes > walk.bytes - inside)
+		*bytes = walk.bytes - inside;
+	*ret = NULL;
+	if (walk.entry & EMU_PTE_PRT)
+		return 0;
+	run = *bytes;
+	memory = emu_memory_at(vm->gpu, walk.physical + inside, &run, NULL);
+	if (!memory) {
+		/* How far nobody has it isn't known; a page at a time is right. */
+		run = EMU_PAGE_BYTES - (inside & (EMU_PAGE_BYTES - 1));
+		vm->gpu->counts.stale_accesses++;
+		emu_error_set(vm->gpu, "stale access: %s at 0x%" PRIx64 ", whose memory was freed",
+		              write ? "write" : "read", address);
+	}
+	if (*bytes > run)
+		*bytes = run;
+	*ret = memory;
+	return 0;
+}
+
+/* ---- looking, for tests -------------------------------------------------------------------------- */
+
+static void entry_add_buffer(struct emu_file *file, struct vmkv_emulator_entry *entry)
+{
+	uint64_t bytes = entry->bytes;
+	struct emu_bo *bo = NULL;
+	const uint8_t *memory = emu_memory_at(file->gpu, entry->physical, &bytes, &bo);
+	const struct emu_handle *handle;
+
+	if (!memory || !bo)
+		return;
+	for (uint32_t id = 1; (handle = emu_ids_next(&file->handles, &id)); id++) {
+		if (handle->bo != bo)
+			continue;
+		entry->handle = id;
+		entry->offset = (uint64_t)(memory - file->gpu->memory.view) - bo->storage;
+		if (bo->user_pointer)
+			entry->offset = (uint64_t)(memory - (const uint8_t *)bo->user_pointer);
+		return;
+	}
+}
+
+int vmkv_emulator_walk(int fd, uint64_t address, struct vmkv_emulator_entry *ret)
+{
+	struct vmkv_emulator_entry entry = { 0 };
+	struct emu_walk walk;
+	struct emu_file *file;
+
+	file = emu_file_get(fd);
+	if (!file)
+		return -EBADF;
+	pthread_mutex_lock(&file->gpu->lock);
+	emu_page_table_walk(file->vm, address, &walk);
+	entry.address = walk.address;
+	entry.bytes = walk.bytes;
+	entry.valid = !!(walk.entry & EMU_PTE_VALID);
+	entry.prt = !!(walk.entry & EMU_PTE_PRT);
+	entry.readable = !!(walk.entry & EMU_PTE_READABLE);
+	entry.writable = !!(walk.entry & EMU_PTE_WRITABLE);
+	entry.executable = !!(walk.entry & EMU_PTE_EXECUTABLE);
+	entry.fragment = EMU_PTE_FRAGMENT(walk.entry);
+	if (entry.valid) {
+		entry.physical = walk.physical;
+		entry_add_buffer(file, &entry);
+	}
+	pthread_mutex_unlock(&file->gpu->lock);
+	emu_file_put(file);
+	return vmkv_struct_out(ret, &entry, sizeof(entry));
+}

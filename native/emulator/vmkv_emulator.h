@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * An amdgpu kernel driver in user space: what libdrm_amdgpu and its users see of one, with the state
+ * behind it: heaps, buffer objects, page tables, contexts, SDMA jobs, syncobjs. No GPU, no /dev, no
+ * root, no preload. libdrm stays as the system ships it; vmkv_emulator_attach points its imports of
+ * ioctl here for file descriptors of emulated nodes, and lets all others through.
+ *
+ * Every function returns 0 or a negative errno and may be called from any thread, unless it says
+ * otherwise. A spec is MODEL[?name=value&...]:
+ *   MODEL          gfx1030, gfx1100, gfx1201, gfx942
+ *   kernel=        6.1, 6.12 (default) or 7.2: whose checks, errnos and sizes apply
+ *   vram=, gtt=    sizes of the heaps, such as 16GiB (default: the model's VRAM; as much GTT)
+ *   identity=1     every mapping in the identity window also appears at its own address in the
+ *                  process, so that CPU code can use GPU addresses
+ *   window=        size of the identity window (default 64GiB, at most 256GiB)
+ *   vm_update=     sdma (default: page tables change later, in jobs) or cpu (within the ioctl)
+ *   seed=          draws the order in which jobs that are ready run (default: as they came)
+ *   ioctl_us=, pte_us=  latency model: microseconds of each ioctl, and of each page-table job (0)
+ *   trace=         a file that gets a JSON line for each ioctl
+ *   break=         a deliberate error, to see tests fail: flush-all, clean-split, ignore-delay
+ */
+#ifndef VMKV_EMULATOR_H
+#define VMKV_EMULATOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifndef VMKV_API
+#define VMKV_API __attribute__((visibility("default")))
+#endif
+
+/* One emulated card. */
+typedef struct vmkv_emulator vmkv_emulator;
+
+/* Make a card. error (may be NULL) gets one line if the call fails. The caller owns *ret.
+ * -EINVAL: a malformed spec. -ENOMEM: the machine can't hold the card's memory file or window. */
+VMKV_API int vmkv_emulator_create(const char *spec, char *error, size_t error_bytes,
+                                  vmkv_emulator **ret);
+
+/* Take a card away, with the files that are still open on it; NULL does nothing. Must be the last call
+ * on it. Descriptors that are left fail with ENODEV. */
+VMKV_API void vmkv_emulator_destroy(vmkv_emulator *emulator);
+
+/* Open the card's render node: *fd is a descriptor of a new DRM file, with handles and a VM of its own.
+ * Duplicates of it are the same file. */
+VMKV_API int vmkv_emulator_open(vmkv_emulator *emulator, int *fd);
+
+/* Close fd, and release its DRM file with all that it holds, as the last close(2) of a real one does.
+ * Duplicates that are left fail with ENODEV. -EBADF: no descriptor of an emulated file. */
+VMKV_API int vmkv_emulator_close(int fd);
+
+/* The card of an emulated file: borrowed. NULL: fd is no descriptor of one. */
+VMKV_API vmkv_emulator *vmkv_emulator_of(int fd);
+
+/* What ioctl(2) does on an emulated file: 0 or more, or -1 with errno. ENOTTY: not an emulated file. */
+VMKV_API int vmkv_emulator_ioctl(int fd, unsigned long request, void *argument);
+
+/* Point the imports of libdrm.so.2 and libdrm_amdgpu.so.1, as loaded in this process, here. Done once;
+ * more calls do nothing. -ENOENT: libdrm.so.2 isn't loaded. */
+VMKV_API int vmkv_emulator_attach(void);
+
+/* The identity window: half-open addresses. -ENOENT: the spec had no identity=1. */
+VMKV_API int vmkv_emulator_window(const vmkv_emulator *emulator, uint64_t *begin, uint64_t *end);
+
+/* Let the GPU's thread start no further job, or go on: to see what is asynchronous. */
+VMKV_API void vmkv_emulator_pause(vmkv_emulator *emulator);
+VMKV_API void vmkv_emulator_resume(vmkv_emulator *emulator);
+
+/* Let the nth call from now (1: the next) of the ioctl of that name (as in the trace: "GEM_VA") fail
+ * with error, a positive errno, before it does anything. n = 0 takes the order back.
+ * -EINVAL: no such ioctl. */
+VMKV_API int vmkv_emulator_fail(vmkv_emulator *emulator, const char *ioctl, uint64_t n, int error);
+
+/* How often an ioctl was called, refused ones included; operation UINT32_MAX counts all, else only those
+ * with that GEM_VA operation. -EINVAL: no such ioctl. */
+VMKV_API int vmkv_emulator_count(vmkv_emulator *emulator, const char *ioctl, uint32_t operation,
+                                 uint64_t *ret);
+
+/* The name of the ioctl with that index, from 0; NULL past the last. */
+VMKV_API const char *vmkv_emulator_ioctl_name(uint32_t index);
+
+struct vmkv_emulator_stats {
+	size_t struct_size;
+	/* Counts of things that exist, on all files of the card. */
+	uint64_t files, buffers, handles, mappings, contexts, buffer_lists, syncobjs, fences;
+	/* Bytes. */
+	uint64_t vram_bytes, vram_used_bytes, gtt_bytes, gtt_used_bytes, page_table_bytes;
+	/* Counts since the card was made. */
+	uint64_t ioctls;
+	uint64_t refused;      /* unknown ioctls, flags, chunks and packets */
+	uint64_t submissions;  /* CS accepted */
+	uint64_t packets;      /* SDMA packets that ran */
+	uint64_t pte_jobs;     /* page-table jobs that ran ... */
+	uint64_t ptes_written; /* ... and entries that they wrote or cleared */
+	uint64_t evictions;    /* buffers moved from VRAM to GTT ... */
+	uint64_t moved_bytes;  /* ... and bytes moved either way */
+	uint64_t faults;       /* accesses without a valid entry, or writes to read-only ones */
+	uint64_t stale_accesses; /* accesses through entries whose memory was freed meanwhile */
+	uint64_t delayed_maps;   /* GEM_VA calls with DELAY */
+};
+
+VMKV_API int vmkv_emulator_stats(vmkv_emulator *emulator, struct vmkv_emulator_stats *ret);
+
+/* What the page tables say of an address in the VM of fd's file, right now. */
+struct vmkv_emulator_entry {
+	size_t struct_size;
+	uint64_t address;  /* where the entry's range begins ... */
+	uint64_t bytes;    /* ... and how long it is: 4 KiB, or 2 MiB for a PDE used as PTE */
+	uint64_t physical; /* heap address; VRAM from 0, GTT from vram_bytes */
+	uint32_t valid, readable, writable, executable, prt;
+	uint32_t fragment; /* log2 of 4 KiB pages that the entry says are contiguous */
+	uint32_t handle;   /* the buffer's handle in this file; 0: its memory was freed, or not its own */
+	uint32_t reserved;
+	uint64_t offset;   /* where in the buffer */
+};
+
+VMKV_API int vmkv_emulator_walk(int fd, uint64_t address, struct vmkv_emulator_entry *ret);
+
+/* The text of what the emulator refused or failed last (an unknown packet, a fault), "" if nothing;
+ * returns the whole text's length. */
+VMKV_API size_t vmkv_emulator_error(vmkv_emulator *emulator, char *text, size_t text_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,75 @@
+"""The amdgpu device on an emulated card, as a user of the package meets it."""
+
+import ctypes.util
+import json
+
+import pytest
+
+import vmkv
+from support import run
+
+CARD = "emulated:gfx1201?vram=8GiB&identity=1"
+
+pytestmark = pytest.mark.skipif(
+    ctypes.util.find_library("drm_amdgpu") is None, reason="needs libdrm_amdgpu.so.1"
+)
+
+
+def replayed(device: str, layout: str) -> dict[str, object]:
+    command = ["replay", "--device", device, "--layout", layout, "--limit", "8"]
+    report: dict[str, object] = json.loads(run("vmkv", *command, "--budget", "2GiB", "--json"))
+    return report
+
+
+@pytest.mark.parametrize("layout", ["layer", "token"])
+def test_replay_is_as_on_host(layout: str) -> None:
+    host, card = replayed("host", layout), replayed(CARD, layout)
+    assert card["checks_failed"] == 0
+    assert card["checks_done"] == host["checks_done"]
+    for name in ("mapped_bytes_peak", "live_bytes_peak", "tokens_written", "bytes_written"):
+        assert card[name] == host[name], name
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "text"),
+    [
+        ("emulated:", vmkv.InvalidError, ""),
+        ("emulated:gfx9999", vmkv.InvalidError, "gfx1201"),
+        ("emulated:gfx1201?kernel=5.0", vmkv.InvalidError, "6.12"),
+        ("emulated:gfx1201?commit=later", vmkv.InvalidError, "engine"),
+        ("emulated:gfx1201?slabs=some", vmkv.InvalidError, "listed"),
+        ("emulated:gfx1201?vram=little", vmkv.InvalidError, "little"),
+        ("amdgpu:/no/such/node", vmkv.DeviceNotFoundError, "/no/such/node"),
+        ("amdgpu:/dev/null", vmkv.DeviceNotFoundError, "no DRM node"),
+    ],
+)
+def test_bad_names_are_told(name: str, error: type[Exception], text: str) -> None:
+    with pytest.raises(error) as raised:
+        vmkv.open(name)
+    assert text in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("kernel", ["6.1", "6.12", "7.2"])
+@pytest.mark.parametrize("options", ["", "&slabs=listed", "&commit=bo"])
+def test_rows_are_copied_by_the_card(kernel: str, options: str) -> None:
+    if options == "&commit=bo" and kernel != "7.2":
+        options += "&vm_update=cpu"  # before, nothing tells when page tables are written
+    name = f"emulated:gfx1100?vram=1GiB&kernel={kernel}&identity=1{options}"
+    geometry = vmkv.Geometry.full(layers=2, heads=8, head_dim=128)
+    with (
+        vmkv.open(name) as device,
+        vmkv.Cache(device, geometry, budget="256MiB", max_tokens=4096) as cache,
+    ):
+        one, two = cache.open(), cache.open()
+        for length in (1, 700, 3000):
+            device.wait(cache.step({one: length, two: length}))
+        span = one.span()
+        past = span.address + span.mapped_tokens * span.token_stride
+        nbytes = 3000 * span.row_bytes
+        device.fill(one.span(layer=1, tensor="v").address, nbytes, 0x3C003C00)  # two ones in f16
+        device.copy(two.span().address, one.span(layer=1, tensor="v").address, nbytes)
+        assert (two.span().numpy() == 1).all()
+        assert not one.span().numpy().any()
+        with pytest.raises(vmkv.AddressError):
+            device.fill(past, 4096)
