@@ -24,7 +24,7 @@ from vmkv import commands
 from vmkv.commands import common
 
 PROGRAM = Path(sysconfig.get_path("scripts"), "vmkv")
-COMMANDS = ["bench", "pkg-config", "replay"]
+COMMANDS = ["bench", "pkg-config", "plan", "replay"]
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -245,9 +245,17 @@ def test_sizes(text: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch)
         ("zzz", 2, "; or give the path of a config.json or .gguf file\n"),
         ("zzz.gguf", 2, "'--model': zzz.gguf: there is no such file\n"),
         (f"zzz{os.sep}", 2, f"'--model': zzz{os.sep}: there is no such file\n"),
+        ("Qwen/Qwen3-8B", 2, "Qwen/Qwen3-8B: there is no such file; did you mean qwen3-8b?\n"),
+        ("", 2, "'--model': no name is given: it is one of deepseek-v3, "),
+        (" ", 2, "'--model': no name is given: it is one of deepseek-v3, "),
     ],
 )
-def test_models(text: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models(
+    text: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["qwen3-8b"]))
+    monkeypatch.chdir(tmp_path)
+
     @click.option("--model", type=common.MODEL)
     def show(model: common.Model) -> None:
         click.echo(model)

@@ -239,7 +239,11 @@ def test_heads_of_gemma_4s_full_attention() -> None:
     ("per_layer", "message"),
     [
         ([1], "per_layer_config is an object, not a list"),
+        (5, "per_layer_config is an object, not a number"),
         ({"one": {}}, "per_layer_config has objects by layer number"),
+        ({"01": {}}, "per_layer_config has objects by layer number"),
+        ({"32": {"head_dim": 5}}, "per_layer_config has a layer 32: there are 32, from 0 on"),
+        ({"1": {"head_dim": None}}, "head_dim is a whole number, not null"),
         ({"1": 5}, "per_layer_config has objects by layer number"),
         ({"1": {"head_dim": "x"}}, "head_dim is a whole number, not 'x'"),
         ({"1": {"sliding_window": 5}}, "has sliding_window, which isn't known here"),
@@ -362,7 +366,19 @@ def test_every_key_that_counts_is_needed(name: str) -> None:
         ),
         (
             changed(CONFIGS["gpt-oss-20b"], layer_types=[FULL]),
-            "layer_types has 1 entries for 24 layers",
+            "layer_types has 1 entry for 24 layers",
+        ),
+        (
+            changed(CONFIGS["gpt-oss-20b"], layer_types=[FULL] * 2, num_hidden_layers=1),
+            "layer_types has 2 entries for 1 layer",
+        ),
+        (
+            changed(CONFIGS["gpt-oss-20b"], layer_types=[None] * 24),
+            "layer 0 is of type null: known are full_attention",
+        ),
+        (
+            changed(CONFIGS["deepseek-v3"], per_layer_config={"1": {"kv_lora_rank": 5}}),
+            "per_layer_config isn't known here for MLA",
         ),
         (changed(CONFIGS["gpt-oss-20b"], layer_types="all"), "layer_types is a list, not 'all'"),
         (
@@ -376,7 +392,7 @@ def test_every_key_that_counts_is_needed(name: str) -> None:
         (changed(CONFIGS["gpt-oss-20b"], sliding_window=0), "is 1 to 4,294,967,295, not 0"),
         (changed(MISTRAL, num_hidden_layers="32"), "is a whole number, not '32'"),
         (changed(MISTRAL, num_hidden_layers=32.5), "is a whole number, not 32.5"),
-        (changed(MISTRAL, num_hidden_layers=True), "is a whole number, not True"),
+        (changed(MISTRAL, num_hidden_layers=True), "is a whole number, not true"),
         (changed(MISTRAL, num_hidden_layers=[1] * 99), "is a whole number, not [1, 1, "),
         (changed(MISTRAL, num_hidden_layers=0), "is 1 to 4,096, not 0"),
         (changed(MISTRAL, num_hidden_layers=10**6), "is 1 to 4,096, not 1000000"),
@@ -404,7 +420,10 @@ def test_configs_that_are_refused(config: dict[str, Any], message: str) -> None:
         (b"\xff\xfe\x00", "is no JSON file: "),
         (b"[" * 100_000, "is no JSON file: "),
         (b"[1]", "is no config.json: an object is expected, not a list"),
-        (b"null", "is no config.json: an object is expected, not a NoneType"),
+        (b"null", "is no config.json: an object is expected, not null"),
+        (b"true", "is no config.json: an object is expected, not true or false"),
+        (b"1.5", "is no config.json: an object is expected, not a number"),
+        (b'"x"', "is no config.json: an object is expected, not a text"),
         (b"{}", "config.json: no architecture is named: model_type is missing"),
     ],
 )

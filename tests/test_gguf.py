@@ -305,7 +305,7 @@ def test_the_latent_of_mla(write: Write) -> None:
     [
         ({"block_count": "many"}, "llama.block_count is a whole number, not 'many'"),
         ({"block_count": 32.0}, "llama.block_count is a whole number, not 32.0"),
-        ({"block_count": True}, "llama.block_count is a whole number, not True"),
+        ({"block_count": True}, "llama.block_count is a whole number, not true"),
         ({"block_count": -1}, "llama.block_count is 1 to 4,096, not -1"),
         ({"block_count": 0}, "llama.block_count is 1 to 4,096, not 0"),
         ({"nextn_predict_layers": 32}, "llama.nextn_predict_layers is 0 to 31, not 32"),

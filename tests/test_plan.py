@@ -451,9 +451,9 @@ def test_demands_that_make_no_sense(values: dict[str, int], wrong: str) -> None:
 @pytest.mark.parametrize(
     ("values", "wrong"),
     [
-        ({"page_bytes": 0}, "page is a power of two from 4 KiB to 2 MiB, not 0 B"),
+        ({"page_bytes": 0}, "page is a power of two from 4 KiB to 2 MiB, not 0 bytes"),
         ({"page_bytes": 2048}, "page is a power of two"),
-        ({"page_bytes": 5000}, "page is a power of two"),
+        ({"page_bytes": 10**6}, "page is a power of two .*, not 1,000,000 bytes"),
         ({"page_bytes": 4 << 20}, "page is a power of two"),
         ({"layout": "flat"}, "unknown layout 'flat'"),
         ({"read_align_tokens": 0}, "read align is 1 to"),
@@ -465,12 +465,25 @@ def test_options_that_make_no_sense(values: dict[str, int], wrong: str) -> None:
 
 
 def test_a_budget_below_one_agent() -> None:
-    with pytest.raises(
-        vmkv.InvalidError, match=r"budget of 420.0 MB is less than one agent of 3,0"
-    ):
-        make_plan(opaque(140_000), 419_999_999, Demand(), Options())
-    plan = make_plan(opaque(140_000), 420_000_000, Demand(), Options())
-    assert [scheme.admitted for scheme in plan.schemes] == [0, 0, 0, 0]
+    for budget, holds in ((0, False), (419_999_999, False), (420_000_000, True)):
+        plan = make_plan(opaque(140_000), budget, Demand(), Options())
+        assert plan.agent_live_bytes == 420_000_000
+        assert plan.holds_an_agent is holds
+        assert [scheme.admitted for scheme in plan.schemes] == [0, 0, 0, 0]
+
+
+def test_what_a_token_takes_in_words() -> None:
+    def words(name: str, average: int) -> str:
+        return make_plan(Geometry.preset(name), GB, Demand(1, 16000, average), Options()).per_token
+
+    assert words("qwen3-8b", 1) == "147,456 bytes a token"
+    assert words("qwen3.5-9b", 1) == "32,768 bytes a token and 52.7 MB fixed"
+    # 24,576 x 128 = 3,145,728 in windows: full from token 128 on.
+    assert words("gpt-oss-20b", 128) == "24,576 bytes a token and 3.1 MB fixed"
+    assert words("gpt-oss-20b", 127) == (
+        "24,576 bytes a token and 3.1 MB fixed once its windows are full"
+    )
+    assert make_plan(opaque(1), GB, Demand(1, 1, 1), Options()).per_token == "1 byte a token"
 
 
 @pytest.mark.parametrize(
@@ -483,6 +496,7 @@ def test_a_budget_below_one_agent() -> None:
         (opaque(2**40 + 1), Demand(), Options(), "row of 1.00 TiB is more than 1 TiB"),
         # 2^30 x 16,000 bytes an agent are 15.6 TiB; 2^64 bytes are 2^24 TiB.
         (opaque(2**30), Demand(2**21), Options(), "15.6 TiB for each of 2,097,152 agents"),
+        (opaque(2**60), Demand(1), Options(), "16000 EiB for each of 1 agent "),
         # Only the addresses pass: 2 x 2^18 slots of 2^26 tokens x 2^19 bytes are 2^64.
         (opaque(2**19), Demand(2**18, 2**26, 1), Options(), "524,288 slots of 67,108,864 tokens"),
     ],

@@ -143,6 +143,30 @@ def test_windows_say_that_they_are_counted_at_most() -> None:
     assert "Sliding" not in invoke().stdout
 
 
+def test_what_is_fixed_is_no_more_than_an_agent_has() -> None:
+    """An agent of 100 tokens has not filled its windows: 507,904 bytes a token until then."""
+    shown = " ".join(invoke("--model", "gemma-3-27b", "--average", "100").stdout.split())
+    assert (
+        "81,920 bytes a token and 436.2 MB fixed once its windows are full, "
+        "50.8 MB an agent of 100 tokens" in shown
+    )
+    assert "once its windows" not in invoke("--model", "gemma-3-27b").stdout
+
+
+def test_one_is_singular(tmp_path: Path) -> None:
+    one = ("--agents", "1", "--average", "1", "--context", "4", "--second-cap", "1")
+    shown = " ".join(invoke("--bytes-per-token", "1", *one, "--budget", "65536").stdout.split())
+    assert "1 byte a token, 1 B an agent of 1 token " in shown
+    assert "1 agent needs 1 B at least" in shown
+    assert "65.5 kB of memory: about 66k tokens in all" in shown
+    root = draw(tmp_path, "--bytes-per-token", "1", *one, "--budget", "65536")
+    words = " ".join(root.itertext())
+    assert "agents of 1 token on average, 4 at most" in words
+    assert "vmkv: 1 agent of 65.5 kB" in words
+    result = invoke("--budget", "1", *one)
+    assert "is less than one agent of 1 token, which" in result.stderr
+
+
 def test_a_second_cap_below_the_average() -> None:
     result = invoke("--average", "9000")
     assert "reserve 8k: too short for an agent of 9,000 tokens." in result.stdout
@@ -158,7 +182,7 @@ def test_cards() -> None:
     assert [row[0] for row in table[1:]] == [f"{gib} GiB" for gib in CARD_GIB]
     # 16 GiB - 5.5 GB = 11.68 GB: / 2.359 = 4.95; / 1.180 = 9.9; / 0.4435 = 26.3
     assert ["16 GiB", "11.7 GB", "4", "9", "26", "26"] in table
-    assert "besides 5.5 GB of weights" in result.stdout
+    assert "Agents that a card of 8 to 96 GiB admits besides 5.5 GB of weights" in result.stdout
     shown = plan(*arguments)
     assert [card["card_bytes"] for card in shown["cards"]] == [gib << 30 for gib in CARD_GIB]
     for card, row in zip(shown["cards"], table[1:], strict=True):
@@ -171,6 +195,55 @@ def test_cards() -> None:
 def test_cards_without_weights_say_so() -> None:
     assert "Nothing is left for the model's weights: see --weights." in invoke("--cards").stdout
     assert plan("--cards")["cards"][0]["budget_bytes"] == 8 << 30
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        ((), "the default budget of 10 GB is less than one agent"),
+        (("--budget", "11GB"), "a budget of 11 GB is less than one agent"),
+        (
+            ("--vram", "16GB", "--weights", "5GB"),
+            "what the weights leave, 11 GB, is less than one agent",
+        ),
+    ],
+)
+def test_a_budget_that_holds_no_agent(budget: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    """It is wrong usage, and what would be right is said; but cards don't depend on it."""
+    large = ("--bytes-per-token", "10MB", *budget)
+    result = invoke(*large)
+    assert (result.exit_code, result.stdout) == (2, "")
+    [line] = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    # 3,000 x 10,000,000 bytes in pages of 64 KiB: 457,764 of them are 30,000,021,504 bytes.
+    remedy = "leave" if "--vram" in budget else "give --budget"
+    wrong = (
+        f"{said} of 3,000 tokens, which is 30 GB: {remedy} 30.1GB for one with vmkv, "
+        f"or 240.1GB for all 8"
+    )
+    assert line == f"Error: {wrong}"
+    assert plan(*large[:2], "--budget", "30.1GB")["schemes"][3]["admitted"] == 1
+    assert plan(*large[:2], "--budget", "240.1GB")["schemes"][3]["fits"] is True
+
+    path = tmp_path / "cards.svg"
+    result = invoke(*large, "--cards", "--picture", path)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert f"{wrong[0].upper()}{wrong[1:]}." in " ".join(result.stdout.split())
+    shown = [row[-2:] for row in rows(result.stdout, "scheme")[1:]]
+    assert shown == [["0", "81%"], ["0", "63%"], ["0", "0.3%"], ["0", "<0.1%"]]
+    weights = 5_000_000_000 if "--weights" in budget else 0
+    admitted = [((gib << 30) - weights) // 30_000_021_504 for gib in CARD_GIB]
+    assert [int(row[-1]) for row in rows(result.stdout, "card")[1:]] == admitted
+    assert path.exists()
+    values = plan(*large, "--cards")
+    assert [card["schemes"][3]["admitted"] for card in values["cards"]] == admitted
+    assert [scheme["admitted"] for scheme in values["schemes"]] == [0] * 4
+
+
+def test_prose_leaves_no_blanks_at_the_ends_of_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns in ("40", "80"):
+        monkeypatch.setenv("COLUMNS", columns)
+        for line in invoke("--model", "gpt-oss-20b", "--cards").stdout.splitlines():
+            assert line == line.rstrip()
 
 
 def test_tables_are_whole_where_it_is_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,9 +408,21 @@ def test_a_picture_that_cannot_be_written(tmp_path: Path) -> None:
         (["--weights", "1GB"], "--weights goes with --vram or --cards"),
         (["--weights", "1GB", "--budget", "10GB"], "--weights goes with --vram or --cards"),
         (["--vram", "16GiB", "--weights", "16GiB"], "leave nothing of 17.2 GB of VRAM"),
-        (["--average", "16001"], "average of 16,001 tokens is more than the context of 16,000"),
-        (["--second-cap", "16001"], "second cap of 16,001 tokens is more than the context"),
+        (
+            ["--average", "16001"],
+            "average of 16,001 tokens is more than the context of 16,000: give --context too",
+        ),
+        (
+            ["--context", "2000"],
+            "average of 3,000 tokens is more than the context of 2,000: give --average too",
+        ),
+        (["--context", "2", "--average", "3"], "average of 3 tokens is more than the context of 2"),
+        (["--second-cap", "16001"], "more than the context of 16,000: give --context too"),
         (["--budget", "442MB"], "442 MB is less than one agent of 3,000 tokens, which is 442.4 MB"),
+        (
+            ["--budget", "442MB", "--agents", "1"],
+            "442.4 MB: give --budget 443.6MB for one with vmkv",
+        ),
         (["--budget", "0"], "less than one agent"),
         (["--budget", "-1GB"], "can't be negative"),
         (["--budget", "17EiB"], "at most"),
@@ -353,7 +438,10 @@ def test_a_picture_that_cannot_be_written(tmp_path: Path) -> None:
         (["--chunk", "0"], "0"),
         (["--read-align", "0"], "0"),
         (["--context", "5000000000"], "5000000000"),
-        (["--page", "5000"], "page"),
+        (["--page", "1MB"], "page is a power of two from 4 KiB to 2 MiB, not 1,000,000 bytes"),
+        (["--context", "16k"], "'16k' is not a valid whole number."),
+        (["--agents", ""], "'' is not a valid whole number."),
+        (["--agents", "600000"], "600000 is not in the range 1<=x<=524288."),
         (["--layout", "flat"], "flat"),
         (["--model", "qwen9"], "qwen9"),
         (["--picture", "plan.gif"], "ends in .svg or .png"),
@@ -388,4 +476,5 @@ def test_a_model_file_that_tells_nothing_exits_1(tmp_path: Path) -> None:
 def test_help_has_examples() -> None:
     result = invoke("--help")
     assert result.exit_code == 0
+    assert "--context NUMBER " in result.stdout
     assert "vmkv plan --bytes-per-token 0.14MB --budget 10GB" in result.stdout

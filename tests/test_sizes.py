@@ -51,7 +51,10 @@ def test_integers_of_all_kinds() -> None:
         ("10 G B", errors.InvalidError, "is not a size"),
         ("٣KiB", errors.InvalidError, "is not a size"),
         ("10G", errors.InvalidError, "ambiguous: write 10GB .* or 10GiB"),
-        ("4k", errors.InvalidError, "ambiguous: write 4kB .* or 4kiB"),
+        ("4k", errors.InvalidError, "ambiguous: write 4kB .* or 4KiB"),
+        ("1e", errors.InvalidError, "ambiguous: write 1EB .* or 1EiB"),
+        ("10g", errors.InvalidError, "ambiguous: write 10GB .* or 10GiB"),
+        ("64K", errors.InvalidError, "ambiguous: write 64kB .* or 64KiB"),
         ("10GX", errors.InvalidError, "unknown unit 'GX'"),
         ("10bits", errors.InvalidError, "unknown unit 'bits'"),
         ("-1", errors.InvalidError, "budget is -1: a size can't be negative"),
@@ -109,3 +112,35 @@ def test_decimal_sizes_for_people(size: int, text: str) -> None:
 def test_a_size_of_thousands_of_digits_is_too_large() -> None:
     with pytest.raises(errors.SizeError, match="has 5000 digits: a size is at most"):
         sizes.parse("9" * 5000, "budget")
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0B"),
+        (999, "999B"),
+        (1000, "1kB"),
+        (1001, "1.1kB"),
+        (442_368_000, "442.4MB"),
+        (999_900_000, "999.9MB"),
+        (999_900_001, "1GB"),
+        (30_000_000_000, "30GB"),
+        (2**64 - 1, "18.5EB"),
+    ],
+)
+def test_sizes_that_are_enough(size: int, text: str) -> None:
+    assert sizes.enough(size) == text
+    if size < 2**64 - 1:
+        assert size <= sizes.parse(text) <= 1.1 * size
+
+
+def test_numbers_of_things() -> None:
+    assert [sizes.count(number, "token") for number in (0, 1, 2000)] == [
+        "0 tokens",
+        "1 token",
+        "2,000 tokens",
+    ]
+    assert [sizes.count(number, "entry", "entries") for number in (1, 2)] == [
+        "1 entry",
+        "2 entries",
+    ]

@@ -79,8 +79,17 @@ def test_schemes_can_be_told_apart(vision: str, page: str) -> None:
 
 
 @pytest.mark.parametrize("page", ["light", "dark"])
+def test_schemes_can_be_told_apart_in_gray(page: str) -> None:
+    """As a printer without colours has them: by their brightness, also from the page's."""
+    names = (*SCHEMES, "paper")
+    grays = sorted(float(lab(linear(getattr(COLORS[name], page)))[0]) for name in names)
+    assert min(high - low for low, high in itertools.pairwise(grays)) > 12
+
+
+@pytest.mark.parametrize("page", ["light", "dark"])
 def test_text_and_outlines_can_be_read(page: str) -> None:
     paper = getattr(COLORS["paper"], page)
+    assert contrast(getattr(COLORS["blue"], page), paper) > 4.5  # bars that have text on them
     assert contrast(getattr(COLORS["ink"], page), paper) > 12
     assert contrast(getattr(COLORS["muted"], page), paper) > 4.5
 

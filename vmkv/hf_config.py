@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vmkv.errors import InvalidError
-from vmkv.keys import MAX_LAYERS, Keys
+from vmkv.keys import MAX_LAYERS, Keys, kind, show
 from vmkv.shapes import Attention, Latent, Layer, Layers, Linear, attention
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
@@ -64,10 +64,17 @@ class _Config(Keys):
 
     def _read_overrides(self, given: Any) -> None:
         if not isinstance(given, dict):
-            self.fail(f"{self.names}per_layer_config is an object, not a {type(given).__name__}")
+            self.fail(f"{self.names}per_layer_config is an object, not {kind(given)}")
         for layer, changes in given.items():
-            if not re.fullmatch("[0-9]{1,9}", str(layer)) or not isinstance(changes, dict):
+            number = re.fullmatch("0|[1-9][0-9]{0,8}", str(layer))
+            if number is None or not isinstance(changes, dict):
                 self.fail(f"{self.names}per_layer_config has objects by layer number")
+            # Where there is no count of layers, that is what the reader refuses.
+            if self.has("num_hidden_layers") and int(layer) >= self.layer_count():
+                self.fail(
+                    f"{self.names}per_layer_config has a layer {layer}: there are "
+                    f"{self.layer_count():,}, from 0 on"
+                )
             for name in _NOT_PER_LAYER:
                 if name in changes:
                     self.fail(f"{self.names}per_layer_config has {name}, which isn't known here")
@@ -134,8 +141,7 @@ def _load(source: Source) -> tuple[str, Mapping[str, Any]]:
     except (ValueError, RecursionError) as error:
         raise InvalidError(f"{path} is no JSON file: {error}") from error
     if not isinstance(values, dict):
-        kind = type(values).__name__
-        raise InvalidError(f"{path} is no config.json: an object is expected, not a {kind}")
+        raise InvalidError(f"{path} is no config.json: an object is expected, not {kind(values)}")
     return str(path), values
 
 
@@ -180,14 +186,14 @@ def _read_mistral(config: _Config) -> Layers:
         return _build(config, _layer_types(config))
     if not config.given("sliding_window"):
         config.need("sliding_window")
-    kind = _SLIDING if config.has("sliding_window") else _FULL
-    return _build(config, [kind] * config.layer_count())
+    every = _SLIDING if config.has("sliding_window") else _FULL
+    return _build(config, [every] * config.layer_count())
 
 
 def _read_mixtral(config: _Config) -> Layers:
     config.need_attention()
-    kind = _SLIDING if config.has("sliding_window") else _FULL
-    return _build(config, [kind] * config.layer_count())
+    every = _SLIDING if config.has("sliding_window") else _FULL
+    return _build(config, [every] * config.layer_count())
 
 
 def _read_qwen(config: _Config) -> Layers:
@@ -260,6 +266,8 @@ def _read_gemma4(config: _Config) -> Layers:
 def _read_mla(config: _Config) -> Layers:
     """The layers for multi-token prediction come on top of num_hidden_layers."""
     config.need("num_hidden_layers", "kv_lora_rank", "qk_rope_head_dim")
+    if config.overrides:
+        config.fail("per_layer_config isn't known here for MLA")
     width = config.count("kv_lora_rank") + config.count("qk_rope_head_dim")
     return (Latent(width),) * config.layer_count()
 
@@ -309,10 +317,11 @@ def _refuse_encoder(config: _Config, value: Any) -> None:
 def _build(config: _Config, types: Sequence[Any], full: Attention | None = None) -> Layers:
     """The layers by their types; `full` is what those with full attention have, if not the same as
     the others. The last num_kv_shared_layers read the cache of an earlier layer."""
-    for layer, kind in enumerate(types):
-        if kind not in (_FULL, _SLIDING, _LINEAR):
+    for layer, of_type in enumerate(types):
+        if of_type not in (_FULL, _SLIDING, _LINEAR):
             config.fail(
-                f"layer {layer} is of type {kind!r}: known are {_FULL}, {_SLIDING}, {_LINEAR}"
+                f"layer {layer} is of type {show(of_type)}: known are {_FULL}, {_SLIDING}, "
+                f"{_LINEAR}"
             )
     if _LINEAR in types:
         config.need(*_LINEAR_KEYS)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from vmkv.errors import InvalidError
+from vmkv.sizes import count as counted
 
 # Far more than any model has: an absurd number must not become as many objects.
 MAX_LAYERS = 4096
@@ -58,29 +60,43 @@ class Keys:
     def check(self, name: str, value: Any, least: int = 1, most: int = _MAX) -> int:
         """A value that has to be a whole number within bounds."""
         if not isinstance(value, int) or isinstance(value, bool):
-            self.fail(f"{self.names}{name} is a whole number, not {_show(value)}")
+            self.fail(f"{self.names}{name} is a whole number, not {show(value)}")
         if not least <= value <= most:
-            self.fail(f"{self.names}{name} is {least:,} to {most:,}, not {_show(value)}")
+            self.fail(f"{self.names}{name} is {least:,} to {most:,}, not {show(value)}")
         return value
 
     def flag(self, name: str) -> bool:
         """True or false; false if it is missing."""
         value = self._values.get(name)
         if value is not None and not isinstance(value, bool):
-            self.fail(f"{self.names}{name} is true or false, not {_show(value)}")
+            self.fail(f"{self.names}{name} is true or false, not {show(value)}")
         return bool(value)
 
     def entries(self, name: str, count: int) -> list[Any]:
         """A list with an entry for each layer."""
         value = self.raw(name)
         if not isinstance(value, list):
-            self.fail(f"{self.names}{name} is a list, not {_show(value)}")
+            self.fail(f"{self.names}{name} is a list, not {show(value)}")
         if len(value) != count:
-            self.fail(f"{self.names}{name} has {len(value):,} entries for {count:,} layers")
+            entries = counted(len(value), "entry", "entries")
+            self.fail(f"{self.names}{name} has {entries} for {counted(count, 'layer')}")
         return value
 
 
-def _show(value: Any) -> str:
+def kind(value: Any) -> str:
+    """What kind of value it is, in JSON's words."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true or false"
+    names = {int: "number", float: "number", str: "text"}
+    return f"a {names.get(type(value), type(value).__name__)}"
+
+
+def show(value: Any) -> str:
+    """A value for an error: as JSON has it, and not too long."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
     if isinstance(value, int) and value.bit_length() > 64:
         return "a number of more than 64 bits"
     text = repr(value)

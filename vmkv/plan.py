@@ -17,7 +17,7 @@ from typing import Any
 
 from vmkv.errors import InvalidError, SizeError
 from vmkv.geometry import Geometry, Group, Tensor
-from vmkv.sizes import MAX_BYTES, human, human_decimal
+from vmkv.sizes import MAX_BYTES, count, human, human_decimal
 
 BLOCK_TOKENS = 16  # vLLM's default block size, --block-size
 CARD_GIB = (8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96)
@@ -70,7 +70,7 @@ class Demand:
             value = getattr(self, name)
             if value is not None and value > self.context_tokens:
                 raise InvalidError(
-                    f"{_words(name)} of {value:,} tokens is more than the context of "
+                    f"{_words(name)} of {count(value, 'token')} is more than the context of "
                     f"{self.context_tokens:,}"
                 )
 
@@ -99,7 +99,9 @@ class Options:
     def __post_init__(self) -> None:
         page = self.page_bytes
         if not _PAGE_MIN_BYTES <= page <= _PAGE_MAX_BYTES or page & (page - 1):
-            raise InvalidError(f"page is a power of two from 4 KiB to 2 MiB, not {human(page)}")
+            raise InvalidError(
+                f"page is a power of two from 4 KiB to 2 MiB, not {count(page, 'byte')}"
+            )
         if self.layout not in _LAYOUTS:
             raise InvalidError(f"unknown layout {self.layout!r}: it is 'layer' or 'token'")
         if not 1 <= self.read_align_tokens <= _TOKENS_MAX:
@@ -271,7 +273,8 @@ def address_bytes(geometry: Geometry, options: Options, context_tokens: int, slo
         total += spans.count * _up(size, _SPAN_ALIGN_BYTES) * _SPAN_ALIGN_BYTES
     if slots * total > MAX_BYTES:
         raise SizeError(
-            f"addresses for {slots:,} slots of {context_tokens:,} tokens are more than 64 bits hold"
+            f"addresses for {slots:,} slots of {count(context_tokens, 'token')} are more than "
+            f"64 bits hold"
         )
     return slots * total
 
@@ -363,6 +366,27 @@ class Plan:
     options: Options
     schemes: tuple[Scheme, ...]
 
+    @property
+    def agent_live_bytes(self) -> int:
+        """Those of one agent, which is what any scheme needs for it."""
+        return self.live_bytes // self.demand.agents
+
+    @property
+    def holds_an_agent(self) -> bool:
+        """Whether one could have one agent in the budget, if nothing were wasted."""
+        return self.budget_bytes >= self.agent_live_bytes
+
+    @property
+    def per_token(self) -> str:
+        """What an agent consists of, in words. What is fixed comes bit by bit where it is windows,
+        and an average agent may have less of it."""
+        text = f"{count(self.bytes_per_token, 'byte')} a token"
+        if not self.fixed_bytes:
+            return text
+        full = self.bytes_per_token * self.demand.average_tokens + self.fixed_bytes
+        rest = "" if self.agent_live_bytes >= full else " once its windows are full"
+        return f"{text} and {human_decimal(self.fixed_bytes)} fixed{rest}"
+
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
         schemes = [
@@ -413,20 +437,13 @@ def make_plan(geometry: Geometry, budget_bytes: int, demand: Demand, options: Op
     [('reserve 16k', 4, '81%'), ('reserve 8k', 8, '63%'), ('paged', 23, '0.3%')]
 
     Raises:
-        InvalidError: a budget that doesn't hold what one agent needs in any scheme.
         SizeError: sizes that 64 bits, or the library's limits, don't hold.
     """
-    live = live_bytes(geometry, demand.average_tokens)
     per_token = geometry.bytes_per_token
-    if budget_bytes < live:
-        raise InvalidError(
-            f"a budget of {human_decimal(budget_bytes)} is less than one agent of "
-            f"{demand.average_tokens:,} tokens, which is {human_decimal(live)}"
-        )
     return Plan(
         bytes_per_token=per_token,
         fixed_bytes=geometry.fixed_bytes,
-        live_bytes=demand.agents * live,
+        live_bytes=demand.agents * live_bytes(geometry, demand.average_tokens),
         budget_bytes=budget_bytes,
         budget_tokens=budget_bytes // per_token if per_token else 0,
         demand=demand,
@@ -461,7 +478,7 @@ def _schemes(
         reserved = agents * agent
         if reserved > MAX_BYTES:
             raise SizeError(
-                f"{human(agent)} for each of {agents:,} agents is more than 64 bits hold"
+                f"{human(agent)} for each of {count(agents, 'agent')} is more than 64 bits hold"
             )
         live = live_bytes(geometry, average if tokens is None else min(average, tokens))
         return Scheme(

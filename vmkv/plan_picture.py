@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from vmkv.plan import Card, Plan, Scheme
-from vmkv.sizes import human, human_decimal
+from vmkv.sizes import count, human, human_decimal
 from vmkv.svg import Drawing, Line, Rect, Text, text_width
 
 _WIDTH = 760.0
@@ -95,7 +95,8 @@ def _draw_cards(plan: Plan, model: str, cards: Sequence[Card], weights_bytes: in
 
 
 def _about(scheme: Scheme) -> str:
-    return f"{scheme.name}: {scheme.admitted:,} agents of {human_decimal(scheme.agent_bytes)}"
+    agents = count(scheme.admitted, "agent")
+    return f"{scheme.name}: {agents} of {human_decimal(scheme.agent_bytes)}"
 
 
 def _describe(groups: Sequence[tuple[str, Sequence[_Bar]]]) -> str:
@@ -106,10 +107,9 @@ def _describe(groups: Sequence[tuple[str, Sequence[_Bar]]]) -> str:
 def _head(drawing: Drawing, plan: Plan, model: str) -> float:
     demand = plan.demand
     drawing.add(Text(_MARGIN, 42, drawing.title, 20, bold=True))
-    fixed = f" and {human_decimal(plan.fixed_bytes)} fixed" if plan.fixed_bytes else ""
     text = (
-        f"{model}{': ' if model else ''}{plan.bytes_per_token:,} bytes a token{fixed}; agents of "
-        f"{demand.average_tokens:,} tokens on average, {demand.context_tokens:,} at most. "
+        f"{model}{': ' if model else ''}{plan.per_token}; agents of "
+        f"{count(demand.average_tokens, 'token')} on average, {demand.context_tokens:,} at most. "
         f"vmkv: {plan.options.layout} layout, pages of {human(plan.options.page_bytes)}."
     )
     return drawing.paragraph(_MARGIN, 66, text, size=13, fill="muted") + 10

@@ -10,6 +10,7 @@ from typing import SupportsIndex
 from vmkv import errors
 
 MAX_BYTES = 2**64 - 1
+_DECIMAL_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
 _UNITS = {"b": 1}
 _UNITS |= {f"{letter}b": 1000**power for power, letter in enumerate("kmgtpe", 1)}
@@ -60,9 +61,10 @@ def _parse_text(text: str, name: str) -> int:
             f"{name} has {len(number)} digits: a size is at most {MAX_BYTES} bytes (16 EiB)"
         )
     if unit.lower() in ("k", "m", "g", "t", "p", "e"):
+        letter = unit.upper()
         raise errors.InvalidError(
-            f"{name} {text!r} is ambiguous: "
-            f"write {number}{unit}B (powers of 1,000) or {number}{unit}iB (powers of 1,024)"
+            f"{name} {text!r} is ambiguous: write {number}{letter.replace('K', 'k')}B "
+            f"(powers of 1,000) or {number}{letter}iB (powers of 1,024)"
         )
     factor = _UNITS.get(unit.lower() or "b")
     if factor is None:
@@ -100,9 +102,33 @@ def human_decimal(size: int) -> str:
     # 999.95 kB is shown as 1.0 MB, never as 1000.0 kB.
     while power < 6 and (size >= 1000 ** (power + 1) - 1000**power // 20):
         power += 1
-    unit = ("B", "kB", "MB", "GB", "TB", "PB", "EB")[power]
+    unit = _DECIMAL_UNITS[power]
     whole, rest = divmod(size, 1000**power)
     if not rest:
         return f"{whole} {unit}"
     tenths = (20 * size + 1000**power) // (2 * 1000**power)
     return f"{tenths // 10}.{tenths % 10} {unit}"
+
+
+def enough(size: int) -> str:
+    """A size that is at least this many bytes, as people write it, in powers of 1,000.
+
+    >>> enough(442_368_000), enough(30_000_000_001)
+    ('442.4MB', '30.1GB')
+    """
+    if size < 1000:
+        return f"{size}B"
+    power = 1
+    while power < 6 and 10 * size > 9_999 * 1000**power:
+        power += 1
+    tenths = -(-10 * size // 1000**power)
+    return f"{tenths / 10:g}{_DECIMAL_UNITS[power]}"
+
+
+def count(number: int, one: str, more: str = "") -> str:
+    """A number of things, whose plural ends in s unless `more` is given.
+
+    >>> count(1, "token"), count(3000, "token"), count(2, "entry", "entries")
+    ('1 token', '3,000 tokens', '2 entries')
+    """
+    return f"{number:,} {one if number == 1 else more or one + 's'}"

@@ -29,17 +29,17 @@ class Color(NamedTuple):
     dark: str
 
 
-# The four of schemes are after Okabe and Ito, "Color Universal Design" (2008), with the two warm
-# and the two cold ones further apart in brightness: so they can be told apart with any of the
-# common colour vision deficiencies.
+# The four of schemes are after Okabe and Ito, "Color Universal Design" (2008), each with a
+# brightness of its own: so they can be told apart with any of the common colour vision
+# deficiencies, and in gray.
 COLORS = {
     "paper": Color("#ffffff", "#14171c"),
     "ink": Color("#1a1d21", "#e6e8eb"),
     "muted": Color("#55595f", "#a9afb8"),
-    "vermilion": Color("#c24e00", "#d9662a"),
-    "orange": Color("#f0ae2e", "#f7c95f"),
-    "sky": Color("#6cc0f0", "#9ad7f8"),
-    "blue": Color("#0068a8", "#2a86c8"),
+    "vermilion": Color("#c85200", "#f0874f"),
+    "orange": Color("#f7c948", "#fff0b0"),
+    "sky": Color("#5aabdd", "#96d2f4"),
+    "blue": Color("#004a80", "#2a86c8"),
 }
 
 # Sans serif letters are narrower than this part of their size on average, digits included.

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-import vmkv
-from vmkv.commands.common import EXIT_INTERRUPTED, errors_to_exit
+from vmkv import __version__, entry
+from vmkv.commands.common import errors_to_exit
 
 _MODULES = {
     "bench": "vmkv.commands.bench",
@@ -43,7 +43,9 @@ class Main(click.Group):
             close = difflib.get_close_matches(name, _MODULES)
             hint = f"Did you mean {' or '.join(close)}?" if close else "See vmkv --help."
             ctx.fail(f"No such command {name!r}. {hint}")
-        return super().resolve_command(ctx, args)
+        found = super().resolve_command(ctx, args)
+        entry.command_loaded()
+        return found
 
     def invoke(self, ctx: click.Context) -> None:
         # What a command returns is no exit code, and must not be taken for one by main.
@@ -64,7 +66,7 @@ class Main(click.Group):
         except click.Abort:
             if not standalone_mode:
                 raise
-            sys.exit(EXIT_INTERRUPTED)
+            sys.exit(entry.EXIT_INTERRUPTED)
         except click.ClickException as error:
             if not standalone_mode:
                 raise
@@ -76,7 +78,7 @@ class Main(click.Group):
 
 
 @click.group(cls=Main, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(vmkv.__version__, prog_name="vmkv")
+@click.version_option(__version__, prog_name="vmkv")
 def main() -> None:
     """KV-cache memory for engines that want flat spans.
 

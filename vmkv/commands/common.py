@@ -27,7 +27,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells do
 
 MODEL_HELP = f"a config.json, a .gguf file, or one of {', '.join(Geometry.presets())}"
 
@@ -96,6 +95,9 @@ class ModelType(ModelParamType):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Model:
+        if not value.strip():
+            known = ", ".join(Geometry.presets())
+            self.fail(f"no name is given: it is one of {known}, or a file's", param, ctx)
         try:
             return Model(Geometry.preset_name(value))
         except errors.Error as error:
@@ -103,7 +105,10 @@ class ModelType(ModelParamType):
             if path.exists():
                 return Model(str(value), path)
             if os.sep in value or path.suffix.lower() in (".json", ".gguf"):
-                self.fail(f"{value}: there is no such file", param, ctx)
+                # A repository on a hub is no file, but its model may be known.
+                known = path.name.lower()
+                hint = f"; did you mean {known}?" if known in Geometry.presets() else ""
+                self.fail(f"{value}: there is no such file{hint}", param, ctx)
             self.fail(f"{error}; or give the path of a config.json or .gguf file", param, ctx)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
@@ -17,6 +19,7 @@ from vmkv.commands.common import (
     MODEL_HELP,
     PICTURE,
     SIZE,
+    Command,
     Model,
     json_option,
     print_json,
@@ -34,11 +37,25 @@ from vmkv.plan import (
     span_count,
 )
 from vmkv.plan_picture import draw
-from vmkv.sizes import human, human_decimal
+from vmkv.sizes import count, enough, human, human_decimal
 
 _DEFAULT_MODEL = Model("qwen3-8b")
 _DEFAULT_BUDGET_BYTES = 10 * 1000**3
-_TOKENS = click.IntRange(1, (1 << 32) - 2)
+_TOKENS_MAX = (1 << 32) - 2
+
+
+class _Whole(click.IntRange):
+    name = "whole number"
+
+
+def _number(
+    name: str, text: str, default: int | None = None, most: int = _TOKENS_MAX
+) -> Callable[[Command], Command]:
+    """An option that is a number of tokens or agents."""
+    shown = default is not None
+    return click.option(
+        name, type=_Whole(1, most), metavar="NUMBER", default=default, show_default=shown, help=text
+    )
 
 
 @click.command("plan")
@@ -57,38 +74,19 @@ _TOKENS = click.IntRange(1, (1 << 32) - 2)
 )
 @click.option("--vram", type=SIZE, help="Instead of a budget: a card's memory; needs --weights.")
 @click.option("--weights", type=SIZE, help="What the model's weights take of --vram or of --cards.")
-@click.option(
-    "--agents",
-    type=click.IntRange(1, 1 << 19),
-    default=8,
-    show_default=True,
-    help="How many agents are there at a time.",
+@_number("--agents", "How many agents are there at a time.", 8, 1 << 19)
+@_number(
+    "--context", "How long an agent may get, in tokens: what a contiguous scheme reserves.", 16000
 )
-@click.option(
-    "--context",
-    type=_TOKENS,
-    default=16000,
-    show_default=True,
-    help="How long an agent may get, in tokens: what a contiguous scheme reserves.",
-)
-@click.option(
-    "--average",
-    type=_TOKENS,
-    default=3000,
-    show_default=True,
-    help="How long agents are on average, in tokens.",
-)
-@click.option(
+@_number("--average", "How long agents are on average, in tokens.", 3000)
+@_number(
     "--second-cap",
-    type=_TOKENS,
-    help="What a second contiguous scheme reserves, in tokens. [default: half of the context]",
+    "What a second contiguous scheme reserves, in tokens. [default: half of the context]",
 )
-@click.option(
+@_number(
     "--chunk",
-    type=_TOKENS,
-    default=1,
-    show_default=True,
-    help="By how many tokens an agent grows in a step at most; matters to sliding windows only.",
+    "By how many tokens an agent grows in a step at most; matters to sliding windows only.",
+    1,
 )
 @click.option(
     "--page",
@@ -103,13 +101,7 @@ _TOKENS = click.IntRange(1, (1 << 32) - 2)
     help="vmkv's spans: one for each layer and tensor, or all interleaved token by token. "
     "[default: layer; token with --bytes-per-token]",
 )
-@click.option(
-    "--read-align",
-    type=_TOKENS,
-    default=1,
-    show_default=True,
-    help="vmkv has memory up to the length rounded up to this many tokens.",
-)
+@_number("--read-align", "vmkv has memory up to the length rounded up to this many tokens.", 1)
 @click.option("--cards", is_flag=True, help="Also for cards of 8 to 96 GiB.")
 @click.option(
     "--picture",
@@ -151,19 +143,22 @@ def command(
     """
     geometry = _geometry(model, bytes_per_token, layout)
     try:
-        demand = Demand(agents, context, average, second_cap, chunk)
+        demand = _demand(agents, context, average, second_cap, chunk)
         options = Options(page, layout or ("token" if bytes_per_token else "layer"), read_align)
         planned = make_plan(geometry, _budget(budget, vram, weights, cards), demand, options)
         by_card = make_cards(geometry, weights or 0, demand, options) if cards else ()
     except vmkv.InvalidError as error:
         raise click.UsageError(str(error)) from error
+    short = "" if planned.holds_an_agent else _too_little(planned, budget, vram)
+    if short and not cards:  # what cards admit has nothing to do with it
+        raise click.UsageError(short)
     name = (model or _DEFAULT_MODEL).name if bytes_per_token is None else ""
     if as_json:
         given = {"model": name or None, "vram_bytes": vram}
         by_card_json = [card.as_json() for card in by_card]
         print_json(given | {"weights_bytes": weights} | planned.as_json() | {"cards": by_card_json})
     else:
-        _print_plan(planned, name, geometry)
+        _print_plan(planned, name, geometry, short)
         if cards:
             _print_cards(by_card, weights or 0)
     if picture is not None:
@@ -187,6 +182,18 @@ def _geometry(
         raise click.UsageError(str(error)) from error
 
 
+def _demand(agents: int, context: int, average: int, second_cap: int | None, chunk: int) -> Demand:
+    try:
+        return Demand(agents, context, average, second_cap, chunk)
+    except vmkv.InvalidError as error:
+        # Two lengths contradict each other, of which one may be nobody's.
+        source = click.get_current_context().get_parameter_source
+        for name in ("context", "average"):
+            if source(name) is ParameterSource.DEFAULT:
+                raise vmkv.InvalidError(f"{error}: give --{name} too") from error
+        raise
+
+
 def _budget(budget: int | None, vram: int | None, weights: int | None, cards: bool) -> int:
     if budget is not None and vram is not None:
         raise vmkv.InvalidError("give --budget, or --vram and --weights, not both")
@@ -203,23 +210,40 @@ def _budget(budget: int | None, vram: int | None, weights: int | None, cards: bo
     return vram - weights
 
 
+def _too_little(plan: Plan, budget: int | None, vram: int | None) -> str:
+    """Why no agent fits, and what would be right."""
+    what, demand, own = human_decimal(plan.budget_bytes), plan.demand, plan.schemes[-1]
+    if vram is not None:
+        what, remedy = f"what the weights leave, {what},", "leave"
+    else:
+        what = f"the default budget of {what}" if budget is None else f"a budget of {what}"
+        remedy = "give --budget"
+    rest = f", or {enough(own.reserved_bytes)} for all {demand.agents:,}"
+    return (
+        f"{what} is less than one agent of {count(demand.average_tokens, 'token')}, which is "
+        f"{human_decimal(plan.agent_live_bytes)}: {remedy} {enough(own.agent_bytes)} for one with "
+        f"vmkv{rest if demand.agents > 1 else ''}"
+    )
+
+
 # ---- tables
 
 
-def _print_plan(plan: Plan, model: str, geometry: vmkv.Geometry) -> None:
+def _print_plan(plan: Plan, model: str, geometry: vmkv.Geometry, short: str) -> None:
     demand = plan.demand
-    fixed = f" and {human_decimal(plan.fixed_bytes)} fixed" if plan.fixed_bytes else ""
-    live = plan.live_bytes // demand.agents
     console = Console(highlight=False)
-    console.print(
-        f"{model}{': ' if model else ''}{plan.bytes_per_token:,} bytes a token{fixed}, "
-        f"{human_decimal(live)} an agent of {demand.average_tokens:,} tokens",
+    _say(
+        console,
+        f"{model}{': ' if model else ''}{plan.per_token}, "
+        f"{human_decimal(plan.agent_live_bytes)} an agent of "
+        f"{count(demand.average_tokens, 'token')}",
         style="bold",
-        markup=False,
     )
-    console.print(
+    need = "needs" if demand.agents == 1 else "need"
+    _say(
+        console,
         f"{human_decimal(plan.budget_bytes)} of memory{_tokens_in_all(plan)}; "
-        f"{demand.agents:,} agents need {human_decimal(plan.live_bytes)} at least"
+        f"{count(demand.agents, 'agent')} {need} {human_decimal(plan.live_bytes)} at least",
     )
     console.print()
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
@@ -236,17 +260,21 @@ def _print_plan(plan: Plan, model: str, geometry: vmkv.Geometry) -> None:
         )
     _print_whole(console, table)
     console.print()
+    if short:
+        _say(console, f"{short[0].upper()}{short[1:]}.")
     for line in _notes(plan, geometry):
-        console.print(line)
+        _say(console, line)
 
 
 def _tokens_in_all(plan: Plan) -> str:
     tokens = plan.budget_tokens
     if not tokens:
         return ""
-    about = f"about {(tokens + 500) // 1000:,}k" if tokens >= 10_000 else f"{tokens:,}"
+    about = (
+        f"about {(tokens + 500) // 1000:,}k tokens" if tokens >= 10_000 else count(tokens, "token")
+    )
     aside = ", what is fixed aside" if plan.fixed_bytes else ""
-    return f": {about} tokens in all{aside}"
+    return f": {about} in all{aside}"
 
 
 def _notes(plan: Plan, geometry: vmkv.Geometry) -> Iterator[str]:
@@ -254,7 +282,8 @@ def _notes(plan: Plan, geometry: vmkv.Geometry) -> Iterator[str]:
     own = plan.schemes[-1]
     for scheme in plan.schemes:
         if not scheme.long_enough:
-            yield f"{scheme.name}: too short for an agent of {demand.average_tokens:,} tokens."
+            average = count(demand.average_tokens, "token")
+            yield f"{scheme.name}: too short for an agent of {average}."
     yield "All of it is physical memory:"
     yield "reserve: taken when an agent starts, for the longest that it may get (modelled)."
     yield f"paged: taken as agents grow, in blocks of {BLOCK_TOKENS} tokens (modelled)."
@@ -268,7 +297,7 @@ def _notes(plan: Plan, geometry: vmkv.Geometry) -> Iterator[str]:
         f"{human_decimal(own.address_bytes)} of addresses, with no memory behind them."
     )
     if any(group.policy == "window" for group in geometry.groups):
-        added = "a token" if demand.chunk_tokens == 1 else f"{demand.chunk_tokens:,} tokens"
+        added = count(demand.chunk_tokens, "token")
         yield (
             f"Sliding windows are counted at their most while a step adds {added} to an agent; "
             f"vmkv gives memory behind them back in whole mappings, and so has more of it."
@@ -279,8 +308,10 @@ def _print_cards(cards: Sequence[Card], weights: int) -> None:
     console = Console(highlight=False)
     console.print()
     besides = f" besides {human_decimal(weights)} of weights" if weights else ""
-    console.print(
-        f"Agents that a card of {CARD_GIB[0]} to {CARD_GIB[-1]} GB admits{besides}", style="bold"
+    _say(
+        console,
+        f"Agents that a card of {CARD_GIB[0]} to {CARD_GIB[-1]} GiB admits{besides}",
+        style="bold",
     )
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for header in ("card", "for KV", *(scheme.name for scheme in cards[0].schemes)):
@@ -291,10 +322,16 @@ def _print_cards(cards: Sequence[Card], weights: int) -> None:
     _print_whole(console, table)
     if not weights:
         console.print()
-        console.print("Nothing is left for the model's weights: see --weights.")
+        _say(console, "Nothing is left for the model's weights: see --weights.")
 
 
 def _print_whole(console: Console, table: Table) -> None:
     """Figures are not cut off where it is narrow: a terminal breaks the line."""
     width = Measurement.get(console, console.options.update(max_width=1000), table).maximum
     Console(highlight=False, width=max(width, console.width)).print(table)
+
+
+def _say(console: Console, text: str, style: str | None = None) -> None:
+    """Text in lines, without the blanks between words that rich leaves at their ends."""
+    lines = textwrap.fill(text, max(console.width, 1), break_on_hyphens=False)
+    console.print(lines, style=style, markup=False, emoji=False, soft_wrap=True)
