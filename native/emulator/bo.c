@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Buffer objects: making them, as GEM_CREATE does with its checks and second chances, and their end.
+ * Buffer objects: making them, as GEM_CREATE does with its checks and second chances, and their
+ * end.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #define DOMAINS_KNOWN                                                                              \
 	(AMDGPU_GEM_DOMAIN_CPU | AMDGPU_GEM_DOMAIN_GTT | AMDGPU_GEM_DOMAIN_VRAM | DOMAINS_ONCHIP)
 
-/* ---- checks -------------------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static int flags_check(struct emu_gpu *gpu, const struct emu_bo_request *request)
 {
@@ -49,8 +50,8 @@ static int domains_check(struct emu_gpu *gpu, const struct emu_bo_request *reque
 	return 0;
 }
 
-/* The kernel lets a buffer be as large as a heap but for one page; GTT's is what counts if that is among
- * its domains. */
+/* The kernel lets a buffer be as large as a heap but for one page; GTT's is what counts if that is
+ * among its domains. */
 static int size_check(const struct emu_gpu *gpu, uint64_t bytes, uint32_t domains)
 {
 	const struct emu_heap *heaps = gpu->memory.heaps;
@@ -62,7 +63,7 @@ static int size_check(const struct emu_gpu *gpu, uint64_t bytes, uint32_t domain
 	return 0;
 }
 
-/* ---- on the chip --------------------------------------------------------------------------------- */
+/* ---- on the chip ----------------------------------------------------------------------------- */
 
 static uint64_t onchip_size(const struct emu_model *model, uint32_t kind)
 {
@@ -87,7 +88,7 @@ static int onchip_take(struct emu_bo *bo, uint64_t units)
 	return 0;
 }
 
-/* ---- making -------------------------------------------------------------------------------------- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 static struct emu_bo *bo_allocate(struct emu_gpu *gpu, const struct emu_bo_request *request)
 {
@@ -235,7 +236,7 @@ int emu_bo_create(struct emu_gpu *gpu, const struct emu_bo_request *request, str
 	return error;
 }
 
-/* ---- using --------------------------------------------------------------------------------------- */
+/* ---- using ----------------------------------------------------------------------------------- */
 
 struct emu_resv *emu_bo_resv(struct emu_bo *bo)
 {
@@ -254,7 +255,7 @@ void emu_bo_get(struct emu_bo *bo)
 	bo->references++;
 }
 
-/* ---- the end --------------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static void storage_give(struct emu_bo *bo, bool was_vram)
 {
@@ -291,7 +292,8 @@ static void resv_leave_owner(struct emu_bo *bo)
 	if (!bo->owner)
 		return;
 	from = &bo->owner->resv;
-	/* Without memory for that, some of it isn't waited for, which the kernel would do by sleeping. */
+	/* Without memory for that, some of it isn't waited for, which the kernel would do by
+	 * sleeping. */
 	for (uint32_t i = 0; i < from->count; i++)
 		(void)emu_resv_add(&bo->resv, from->fences[i].fence, from->fences[i].usage);
 	bo->owner = NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A buddy allocator of pages: blocks are powers of two, each at a multiple of its size, and halves of one
- * another. A range that is no power of two has several trees, the greatest first. Leaves know who owns
- * them, so that finding out what lies at a page is a walk down one tree.
+ * A buddy allocator of pages: blocks are powers of two, each at a multiple of its size, and halves
+ * of one another. A range that is no power of two has several trees, the greatest first. Leaves
+ * know who owns them, so that finding out what lies at a page is a walk down one tree.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ static void node_set_free(struct emu_buddy *buddy, struct node *node)
 	emu_list_append(buddy->free[node->order].next, &node->link);
 }
 
-/* ---- life ---------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 struct emu_buddy *emu_buddy_create(uint64_t pages)
 {
@@ -110,7 +110,7 @@ uint64_t emu_buddy_used(const struct emu_buddy *buddy)
 	return buddy->used;
 }
 
-/* ---- splitting and merging ------------------------------------------------------------------------- */
+/* ---- splitting and merging ------------------------------------------------------------------- */
 
 static bool node_split(struct emu_buddy *buddy, struct node *node)
 {
@@ -168,7 +168,7 @@ static struct node *leaf_find(const struct emu_buddy *buddy, uint64_t page)
 	return node;
 }
 
-/* ---- taking and giving back ------------------------------------------------------------------------ */
+/* ---- taking and giving back ------------------------------------------------------------------ */
 
 /* One block of 2^order pages from the smallest free one that has it. */
 static int block_take(struct emu_buddy *buddy, uint32_t order, struct node **ret)
@@ -285,7 +285,7 @@ void emu_buddy_free(struct emu_buddy *buddy, uint64_t page, uint64_t pages)
 	}
 }
 
-/* ---- owners -------------------------------------------------------------------------------------- */
+/* ---- owners ---------------------------------------------------------------------------------- */
 
 void emu_buddy_own(struct emu_buddy *buddy, uint64_t page, void *owner, uint64_t owner_page)
 {

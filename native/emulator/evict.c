@@ -2,8 +2,9 @@
  *
  * Finding room: who is evicted for whom, moves, and what a submission validates.
  *
- * A move takes no time here and copies nothing, since storage stays; its job keeps the order. Others may
- * have the old place at once, as with the kernel: whoever uses it first waits for the move.
+ * A move takes no time here and copies nothing, since storage stays; its job keeps the order.
+ * Others may have the old place at once, as with the kernel: whoever uses it first waits for the
+ * move.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ int emu_bo_set_moving(struct emu_bo *bo, struct emu_fence *fence)
 	return 0;
 }
 
-/* ---- moves --------------------------------------------------------------------------------------- */
+/* ---- moves ----------------------------------------------------------------------------------- */
 
 /* What a move needs, made before anything changes. */
 struct move {
@@ -98,7 +99,7 @@ static int move_finish(struct move *move, bool evicted)
 	return 0;
 }
 
-/* ---- evicting ------------------------------------------------------------------------------------ */
+/* ---- evicting -------------------------------------------------------------------------------- */
 
 static bool bo_is_dying(const struct emu_bo *bo)
 {
@@ -143,8 +144,8 @@ static struct emu_bo *victim_find(struct emu_gpu *gpu, enum emu_heap_kind heap,
 	return victim;
 }
 
-/* From VRAM to GTT if that has room, else to the system's memory, which is no heap. What may be discarded
- * loses its contents instead; what is dying only leaves earlier. */
+/* From VRAM to GTT if that has room, else to the system's memory, which is no heap. What may be
+ * discarded loses its contents instead; what is dying only leaves earlier. */
 static int bo_evict(struct emu_bo *bo, uint64_t *moved_bytes)
 {
 	struct emu_gpu *gpu = bo->gpu;
@@ -203,6 +204,13 @@ static int heap_make_room(struct emu_bo *bo, enum emu_heap_kind heap, const stru
 	return error;
 }
 
+/* Also if no domain is named. */
+static bool domains_have_system(uint32_t domains)
+{
+	return domains & AMDGPU_GEM_DOMAIN_CPU ||
+	       !(domains & (AMDGPU_GEM_DOMAIN_VRAM | AMDGPU_GEM_DOMAIN_GTT));
+}
+
 int emu_bo_find_place(struct emu_bo *bo, uint32_t domains, const struct emu_vm *spared,
                       uint64_t *moved_bytes)
 {
@@ -218,21 +226,19 @@ int emu_bo_find_place(struct emu_bo *bo, uint32_t domains, const struct emu_vm *
 				return place_wait(bo);
 		}
 		/* The system's memory, the last choice, always has room. */
-		if (error == -ENOSPC && (domains & AMDGPU_GEM_DOMAIN_CPU ||
-		                         !(domains & (AMDGPU_GEM_DOMAIN_VRAM | AMDGPU_GEM_DOMAIN_GTT))))
+		if (error == -ENOSPC && domains_have_system(domains))
 			return 0;
 	}
 	return error == -ENOSPC ? -ENOMEM : error;
 }
 
-/* ---- validating ---------------------------------------------------------------------------------- */
+/* ---- validating ------------------------------------------------------------------------------ */
 
 static bool bo_is_in(const struct emu_bo *bo, uint32_t domains)
 {
 	if (bo->heap != EMU_HEAP_NONE)
 		return domains & emu_heap_domain(bo->heap);
-	return domains & AMDGPU_GEM_DOMAIN_CPU ||
-	       !(domains & (AMDGPU_GEM_DOMAIN_VRAM | AMDGPU_GEM_DOMAIN_GTT));
+	return domains_have_system(domains);
 }
 
 static int bo_move(struct emu_bo *bo, uint32_t domains, uint64_t *moved_bytes)
@@ -248,8 +254,8 @@ static int bo_move(struct emu_bo *bo, uint32_t domains, uint64_t *moved_bytes)
 		move_cancel(&move);
 		return error;
 	}
-	/* Nobody could be at work in the system's memory. Who comes from there has nothing to copy but
-	 * does take part in the order. */
+	/* Nobody could be at work in the system's memory. Who comes from there has nothing to copy
+	 * but does take part in the order. */
 	error = emu_job_wait_for(move.job, bo->moving);
 	if (!error)
 		error = move_finish(&move, false);

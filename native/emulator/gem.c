@@ -94,7 +94,7 @@ int emu_gem_wait_idle(struct emu_file *file, void *data)
 	return 0;
 }
 
-/* ---- the process's own memory ---------------------------------------------------------------------- */
+/* ---- the process's own memory ---------------------------------------------------------------- */
 
 #define USERPTR_FLAGS                                                                              \
 	(AMDGPU_GEM_USERPTR_READONLY | AMDGPU_GEM_USERPTR_ANONONLY |                               \

@@ -8,7 +8,7 @@
 
 #include "memory_parts.h"
 
-/* ---- METADATA ------------------------------------------------------------------------------------ */
+/* ---- METADATA -------------------------------------------------------------------------------- */
 
 static void metadata_get(const struct emu_bo *bo, struct drm_amdgpu_gem_metadata *args)
 {
@@ -55,7 +55,7 @@ int emu_gem_metadata(struct emu_file *file, void *data)
 	return error;
 }
 
-/* ---- OP ------------------------------------------------------------------------------------------ */
+/* ---- OP -------------------------------------------------------------------------------------- */
 
 static int create_info_get(const struct emu_bo *bo, const struct drm_amdgpu_gem_op *args)
 {
@@ -158,7 +158,7 @@ int emu_gem_op(struct emu_file *file, void *data)
 	return error;
 }
 
-/* ---- LIST_HANDLES -------------------------------------------------------------------------------- */
+/* ---- LIST_HANDLES ---------------------------------------------------------------------------- */
 
 /* No buffer here is another driver's, so none has the flag of an import. */
 static int handles_copy(const struct emu_file *file, uint64_t to)

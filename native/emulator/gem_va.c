@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * DRM_IOCTL_AMDGPU_GEM_VA: the checks in the kernel's order, the operation, and what of it reaches the
- * page tables at once.
+ * DRM_IOCTL_AMDGPU_GEM_VA: the checks in the kernel's order, the operation, and what of it reaches
+ * the page tables at once.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -31,7 +31,7 @@ struct va_call {
 	struct emu_syncobj *timeline; /* a reference, or NULL */
 };
 
-/* ---- checks -------------------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 /* For whoever wonders which of the many EINVALs it was: the kernel says it in its log. */
 static int address_refuse(struct va_call *call, const char *why)
@@ -111,7 +111,7 @@ static int bo_va_find(struct va_call *call)
 	return -ENOENT;
 }
 
-/* ---- syncobjs (7.2) ------------------------------------------------------------------------------ */
+/* ---- syncobjs (7.2) -------------------------------------------------------------------------- */
 
 static int input_wait(struct va_call *call, uint32_t handle)
 {
@@ -193,7 +193,7 @@ static void timeline_signal(struct va_call *call)
 		emu_syncobj_replace(call->timeline, fence);
 }
 
-/* ---- the operation ------------------------------------------------------------------------------- */
+/* ---- the operation --------------------------------------------------------------------------- */
 
 static int operation_run(struct va_call *call)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Handles: a file's names for buffers. With the first in a file the buffer joins the file's VM, with the
- * last it leaves it.
+ * Handles: a file's names for buffers. With the first in a file the buffer joins the file's VM,
+ * with the last it leaves it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -57,7 +57,8 @@ int emu_handle_create(struct emu_file *file, struct emu_bo *bo, uint32_t *handle
 	return 0;
 }
 
-/* Without handles a buffer has no name, and what was exported of it lives by its descriptors alone. */
+/* Without handles a buffer has no name, and what was exported of it lives by its descriptors
+ * alone. */
 static void handles_gone(struct emu_bo *bo)
 {
 	if (bo->name)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * The identity window: a range of the process's addresses in which GPU addresses work for CPU code. What
- * page-table entries say of an address in it is what mmap says too: the same bytes, read-only entries
- * read-only, and PROT_NONE where there is no entry.
+ * The identity window: a range of the process's addresses in which GPU addresses work for CPU code.
+ * What page-table entries say of an address in it is what mmap says too: the same bytes, read-only
+ * entries read-only, and PROT_NONE where there is no entry.
  *
- * One VM owns the window: that of the first file that maps something there; mapping there from another
- * file is refused. Unbacked ranges (PRT) read zeros; a CPU's write to one faults, where the GPU drops it.
+ * One VM owns the window: that of the first file that maps something there; mapping there from
+ * another file is refused. Unbacked ranges (PRT) read zeros; a CPU's write to one faults, where the
+ * GPU drops it.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -18,11 +19,11 @@
 #define OFFSET_ZEROS UINT64_MAX /* of a run: no memory, reads give zeros */
 #define NOBODY (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 
-/* ---- how many ranges a process may have ------------------------------------------------------------ */
+/* ---- how many ranges a process may have ------------------------------------------------------ */
 
-/* A process that has as many separate ranges as vm.max_map_count allows can't even unmap, or grow its heap.
- * So a few that serve nothing are kept; when the limit is met they go, and nothing more is mapped in the
- * window until there is room for them again. */
+/* A process that has as many separate ranges as vm.max_map_count allows can't even unmap, or grow
+ * its heap. So a few that serve nothing are kept; when the limit is met they go, and nothing more
+ * is mapped in the window until there is room for them again. */
 #define SPARE_RANGES 128
 #define SPARE_BYTES (SPARE_RANGES * EMU_PAGE_BYTES)
 #define UNMAPS_UNTIL_RETRY 256
@@ -59,7 +60,7 @@ static bool window_is_full(struct emu_gpu *gpu)
 	return !gpu->window_spares;
 }
 
-/* ---- the window ---------------------------------------------------------------------------------- */
+/* ---- the window ------------------------------------------------------------------------------ */
 
 int emu_identity_init(struct emu_gpu *gpu)
 {
@@ -110,7 +111,7 @@ int emu_identity_claim(struct emu_vm *vm, uint64_t address, uint64_t bytes)
 	                  address, gpu->window_vm->file->id);
 }
 
-/* ---- runs ---------------------------------------------------------------------------------------- */
+/* ---- runs ------------------------------------------------------------------------------------ */
 
 static int range_map(const struct emu_identity_run *run)
 {
@@ -169,7 +170,8 @@ static void run_add(struct emu_identity_run *run, uint64_t address, uint64_t byt
 	bool same = run->begin < run->end && run->end == address && run->protection == protection;
 
 	if (same && file)
-		same = run->offset != OFFSET_ZEROS && run->offset + (address - run->begin) == offset;
+		same = run->offset != OFFSET_ZEROS &&
+		       run->offset + (address - run->begin) == offset;
 	else if (same && protection != PROT_NONE)
 		same = run->offset == OFFSET_ZEROS;
 	if (same) {
@@ -183,10 +185,10 @@ static void run_add(struct emu_identity_run *run, uint64_t address, uint64_t byt
 	run->protection = protection;
 }
 
-/* Memory behind a valid entry. What nobody has any more, or isn't in the memory file (USERPTR), can't be
- * shown. */
-static void memory_add(struct emu_identity_run *run, uint64_t address, uint64_t bytes, uint64_t entry,
-                       int protection)
+/* Memory behind a valid entry. What nobody has any more, or isn't in the memory file (USERPTR),
+ * can't be shown. */
+static void memory_add(struct emu_identity_run *run, uint64_t address, uint64_t bytes,
+                       uint64_t entry, int protection)
 {
 	struct emu_gpu *gpu = run->vm->gpu;
 	uint64_t physical = entry & EMU_PTE_ADDRESS;
@@ -211,7 +213,8 @@ static void memory_add(struct emu_identity_run *run, uint64_t address, uint64_t 
 	}
 }
 
-void emu_identity_set(struct emu_identity_run *run, uint64_t address, uint64_t bytes, uint64_t entry)
+void emu_identity_set(struct emu_identity_run *run, uint64_t address, uint64_t bytes,
+                      uint64_t entry)
 {
 	const struct emu_gpu *gpu = run->vm->gpu;
 	int protection = PROT_NONE;
@@ -219,7 +222,8 @@ void emu_identity_set(struct emu_identity_run *run, uint64_t address, uint64_t b
 
 	if (gpu->window_vm != run->vm || end <= gpu->window_begin || address >= gpu->window_end)
 		return;
-	/* Only entries without memory are so large that they begin before the window, as it is aligned. */
+	/* Only entries without memory are so large that they begin before the window, as it is
+	 * aligned. */
 	if (address < gpu->window_begin)
 		address = gpu->window_begin;
 	if (end > gpu->window_end)
@@ -247,7 +251,9 @@ int emu_identity_finish(struct emu_identity_run *run)
 void emu_identity_release(struct emu_vm *vm)
 {
 	struct emu_gpu *gpu = vm->gpu;
-	struct emu_identity_run all = { .vm = vm, .begin = gpu->window_begin, .end = gpu->window_end,
+	struct emu_identity_run all = { .vm = vm,
+		                        .begin = gpu->window_begin,
+		                        .end = gpu->window_end,
 		                        .protection = PROT_NONE };
 
 	if (gpu->window_vm != vm)

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * The card's memory: its heaps, what lies at a physical address, and freeing what others had to finish with.
+ * The card's memory: its heaps, what lies at a physical address, and freeing what others had to
+ * finish with.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "memory_parts.h"
 
-#define RESERVED_BYTES (8ULL << 20) /* what the kernel keeps back for page tables in what it tells */
+#define RESERVED_BYTES (8ULL << 20) /* what the kernel keeps back for page tables when asked */
 
-/* ---- life ---------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static int heap_init(struct emu_heap *heap, uint64_t bytes, uint64_t base)
 {
@@ -57,7 +58,7 @@ void emu_memory_fini(struct emu_gpu *gpu)
 	emu_storage_fini(gpu);
 }
 
-/* ---- what lies where ------------------------------------------------------------------------------- */
+/* ---- what lies where ------------------------------------------------------------------------- */
 
 static struct emu_bo *page_owner(const struct emu_gpu *gpu, enum emu_heap_kind heap, uint64_t page,
                                  uint64_t *bo_page, uint64_t *pages)
@@ -108,7 +109,7 @@ uint64_t emu_memory_usable(struct emu_gpu *gpu, enum emu_heap_kind heap)
 	return heap == EMU_HEAP_VRAM ? bytes - gpu->memory.pinned_bytes - RESERVED_BYTES : bytes;
 }
 
-/* ---- freeing later --------------------------------------------------------------------------------- */
+/* ---- freeing later --------------------------------------------------------------------------- */
 
 /* Fences come in order more often than not, so the last tells most. */
 static bool resv_is_busy(const struct emu_resv *resv)
@@ -154,7 +155,7 @@ bool emu_memory_wait_for_dying(struct emu_gpu *gpu)
 	return true;
 }
 
-/* ---- submissions ----------------------------------------------------------------------------------- */
+/* ---- submissions ----------------------------------------------------------------------------- */
 
 void emu_memory_submission_begin(struct emu_gpu *gpu, struct emu_vm *vm)
 {

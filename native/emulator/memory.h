@@ -2,10 +2,10 @@
  *
  * Heaps, storage and buffer objects.
  *
- * A buffer has two places. Its *storage* is a range of the card's memory file and holds its bytes, for
- * as long as the buffer lives: what a process mmaps. Its *blocks* are where it lies in a heap, which
- * page-table entries name and which change when it is evicted. So moving a buffer costs no copy, and
- * a process's mapping of it stays right, as the kernel's does by faulting it in anew.
+ * A buffer has two places. Its *storage* is a range of the card's memory file and holds its bytes,
+ * for as long as the buffer lives: what a process mmaps. Its *blocks* are where it lies in a heap,
+ * which page-table entries name and which change when it is evicted. So moving a buffer costs no
+ * copy, and a process's mapping of it stays right, as the kernel's does by faulting it in anew.
  */
 #ifndef EMU_MEMORY_H
 #define EMU_MEMORY_H
@@ -38,8 +38,8 @@ struct emu_memory {
 	uint64_t view_bytes;
 	struct emu_storage *storage; /* storage.c's: which ranges of the file are free */
 	struct emu_heap heaps[EMU_HEAPS];
-	struct emu_list lru[EMU_HEAPS]; /* evictable buffers by last use, oldest first: emu_bo.lru */
-	uint64_t pinned_bytes; /* of VRAM, for what the kernel keeps there for ever; page tables aren't */
+	struct emu_list lru[EMU_HEAPS]; /* evictable buffers, oldest use first: emu_bo.lru */
+	uint64_t pinned_bytes; /* of VRAM, what the kernel keeps there for ever; no page tables */
 	uint64_t page_table_bytes;
 	uint64_t buffer_count;
 	uint64_t onchip_used[EMU_ONCHIP]; /* GDS in bytes, GWS, OA */
@@ -47,9 +47,9 @@ struct emu_memory {
 	/* The submission that is being prepared: what it validated isn't evicted. */
 	struct emu_vm *submitting;
 	uint64_t submission_began; /* on the clock */
-	struct emu_list handovers; /* places whose old buffers are still at work there, oldest first */
+	struct emu_list handovers; /* places where old buffers are still at work, oldest first */
 	struct emu_fence *emptied[EMU_HEAPS]; /* the last move out of the heap, or NULL */
-	struct emu_list dying;     /* buffers without references, not idle yet: emu_bo.lru is separate */
+	struct emu_list dying;     /* buffers without references that aren't idle yet */
 	bool storage_was_short;    /* since emu_memory_wait_for_dying looked */
 	struct emu_list dmabufs;   /* prime.c's */
 	struct emu_ids names;      /* FLINK */
@@ -91,7 +91,7 @@ struct emu_bo {
 
 struct emu_handle {
 	struct emu_bo *bo;
-	struct emu_bo_va *bo_va; /* in the file's VM; made with the handle, as amdgpu_gem_object_open */
+	struct emu_bo_va *bo_va; /* in the file's VM; the first handle makes it */
 	bool prime; /* what importing the buffer's dma-buf gives again, uncounted */
 };
 
@@ -99,15 +99,15 @@ struct emu_handle {
 int emu_memory_init(struct emu_gpu *gpu);
 void emu_memory_fini(struct emu_gpu *gpu); /* pre: no buffer is left */
 /* The kernel's pointer to the storage byte behind a physical address, and how many bytes from there
- * on lie in one piece (at most `bytes`); NULL if nobody has that memory (any more). *bo (may be NULL):
- * whose it is. */
+ * on lie in one piece (at most `bytes`); NULL if nobody has that memory (any more). *bo (may be
+ * NULL): whose it is. */
 uint8_t *emu_memory_at(struct emu_gpu *gpu, uint64_t physical, uint64_t *bytes, struct emu_bo **bo);
 uint64_t emu_memory_usable(struct emu_gpu *gpu, enum emu_heap_kind heap); /* INFO MEMORY */
-/* Free what waited for fences that are signalled by now. Cheap if there is nothing; called after each job
- * and before anybody looks at the heaps. */
+/* Free what waited for fences that are signalled by now. Cheap if there is nothing; called after
+ * each job and before anybody looks at the heaps. */
 void emu_memory_sweep(struct emu_gpu *gpu);
-/* Around a submission's validation and page-table updates: what it needs isn't evicted for it, and the
- * VM's always-valid buffers count as used. */
+/* Around a submission's validation and page-table updates: what it needs isn't evicted for it, and
+ * the VM's always-valid buffers count as used. */
 void emu_memory_submission_begin(struct emu_gpu *gpu, struct emu_vm *vm);
 void emu_memory_submission_end(struct emu_gpu *gpu);
 
@@ -119,20 +119,21 @@ struct emu_bo_request {
 	void *user_pointer;   /* USERPTR: storage that is the process's; NULL: none */
 };
 
-/* bo.c: with the kernel's fallbacks and evictions; checks arguments as amdgpu_gem_create_ioctl does.
- * Never waits. Clearing is a job whose fence is bo->moving. */
+/* bo.c: with the kernel's fallbacks and evictions; checks arguments as amdgpu_gem_create_ioctl
+ * does. Never waits. Clearing is a job whose fence is bo->moving. */
 int emu_bo_create(struct emu_gpu *gpu, const struct emu_bo_request *request, struct emu_bo **ret);
 void emu_bo_get(struct emu_bo *bo);
-void emu_bo_put(struct emu_bo *bo); /* the last one frees it once its resv is idle; NULL does nothing */
-/* The physical address of a byte of it, and how many bytes from there on are contiguous in its block
- * (VRAM) or run (GTT). */
+void emu_bo_put(struct emu_bo *bo); /* the last frees it once its resv is idle; NULL: nothing */
+/* The physical address of a byte of it, and how many bytes from there on are contiguous in its
+ * block (VRAM) or run (GTT). */
 uint64_t emu_bo_physical(const struct emu_bo *bo, uint64_t offset, uint64_t *run_bytes);
-/* Make it resident where it should be, within what moves a submission is allowed (budget_bytes, lowered
- * by what was moved; NULL: no bound). Evicts others. Puts it last in its LRU. 0, or -ENOMEM. */
+/* Make it resident where it should be, within what moves a submission is allowed (budget_bytes,
+ * lowered by what was moved; NULL: no bound). Evicts others. Puts it last in its LRU. 0, or
+ * -ENOMEM. */
 int emu_bo_validate(struct emu_bo *bo, uint64_t *budget_bytes);
 struct emu_resv *emu_bo_resv(struct emu_bo *bo); /* its own, or its owner's */
-/* What a CLEAR job does when it runs. New storage is zero from the start (a process may write to it before
- * the job has run); the job keeps the order that the kernel's has. */
+/* What a CLEAR job does when it runs. New storage is zero from the start (a process may write to it
+ * before the job has run); the job keeps the order that the kernel's has. */
 void emu_bo_clear(struct emu_bo *bo);
 
 /* handle.c; find returns NULL if there is none; neither takes a reference. */

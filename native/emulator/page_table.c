@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Page tables: four levels of 512 entries, as the hardware walks them. There are two views of which table
- * lies below an entry. The kernel's (children) changes as jobs are made; the hardware's (entries and
- * named) as they run.
+ * Page tables: four levels of 512 entries, as the hardware walks them. There are two views of which
+ * table lies below an entry. The kernel's (children) changes as jobs are made; the hardware's
+ * (entries and named) as they run.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #include "vm_parts.h"
 
-/* ---- tables ------------------------------------------------------------------------------------ */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 static void table_destroy(struct emu_vm *vm, struct emu_page_table *table)
 {
@@ -100,7 +100,7 @@ void emu_page_table_reap(struct emu_vm *vm, bool all)
 	}
 }
 
-/* ---- planning what a job writes ------------------------------------------------------------------ */
+/* ---- planning what a job writes -------------------------------------------------------------- */
 
 int emu_page_table_add_write(struct emu_job *job, const struct emu_pte_write *write)
 {
@@ -117,8 +117,8 @@ int emu_page_table_add_write(struct emu_job *job, const struct emu_pte_write *wr
 	return 0;
 }
 
-/* log2 of how many pages from `start` on one fragment may cover, as the kernel reckons it: by the address
- * and what remains, never by where the memory lies. */
+/* log2 of how many pages from `start` on one fragment may cover, as the kernel reckons it: by the
+ * address and what remains, never by where the memory lies. */
 static uint32_t fragment_of(uint64_t start, uint64_t end)
 {
 	uint32_t fragment = 63 - (uint32_t)__builtin_clzll(end - start);
@@ -164,8 +164,8 @@ int emu_page_table_plan(struct emu_vm *vm, struct emu_job *job, uint64_t start, 
 	while (start < end) {
 		uint32_t fragment = fragment_of(start, end), level = level_of_fragment(fragment);
 		uint32_t shift = emu_table_shift(level);
-		struct emu_pte_write write = { .step = flags & EMU_PTE_VALID ? EMU_PAGE_BYTES << shift
-			                                                     : 0 };
+		uint64_t step = flags & EMU_PTE_VALID ? EMU_PAGE_BYTES << shift : 0;
+		struct emu_pte_write write = { .step = step };
 		uint64_t left, n = 1ULL << (fragment - shift);
 		int error = table_get(vm, start, level, &write.table);
 
@@ -194,7 +194,7 @@ int emu_page_table_plan(struct emu_vm *vm, struct emu_job *job, uint64_t start, 
 	return 0;
 }
 
-/* ---- what the hardware sees --------------------------------------------------------------------- */
+/* ---- what the hardware sees ------------------------------------------------------------------ */
 
 /* Whether a walk gets to this table: every directory above names the next. */
 static bool table_is_reached(const struct emu_page_table *table)
@@ -207,7 +207,9 @@ static bool table_is_reached(const struct emu_page_table *table)
 
 static uint64_t entry_address(const struct emu_page_table *table, uint32_t i)
 {
-	return (table->first_page + ((uint64_t)i << emu_table_shift(table->level))) << EMU_PAGE_SHIFT;
+	uint64_t page = table->first_page + ((uint64_t)i << emu_table_shift(table->level));
+
+	return page << EMU_PAGE_SHIFT;
 }
 
 static bool entry_is_leaf(uint32_t level, uint64_t entry)

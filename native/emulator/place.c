@@ -29,7 +29,7 @@ uint32_t emu_heap_domain(enum emu_heap_kind kind)
 	}
 }
 
-/* ---- blocks -------------------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 /* The kernel's rule for the least block, in pages; whole multiples of 2 MiB get no smaller ones. */
 static uint64_t vram_block_least(const struct emu_bo *bo)
@@ -100,7 +100,8 @@ static void place_free(struct emu_gpu *gpu, const struct emu_place *place)
 
 struct emu_place emu_place_take(struct emu_bo *bo)
 {
-	struct emu_place place = { .heap = bo->heap, .blocks = bo->blocks, .count = bo->block_count };
+	struct emu_place place = { .heap = bo->heap, .blocks = bo->blocks,
+		                   .count = bo->block_count };
 
 	emu_list_remove(&bo->lru);
 	bo->heap = EMU_HEAP_NONE;
@@ -166,7 +167,7 @@ uint64_t emu_bo_physical(const struct emu_bo *bo, uint64_t offset, uint64_t *run
 	return physical;
 }
 
-/* ---- places that were left ------------------------------------------------------------------------- */
+/* ---- places that were left ------------------------------------------------------------------- */
 
 struct emu_handover *emu_handover_create(void)
 {

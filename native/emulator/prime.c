@@ -2,10 +2,11 @@
  *
  * Sharing buffers between files: by name (FLINK), and by descriptor (PRIME).
  *
- * A dma-buf is a memory file of its own, of the buffer's size and empty, known by its inode. Descriptors of
- * it can only write: that gives the size to who seeks the end, and lets no mmap show bytes that aren't the
- * buffer's. Each descriptor that is given out has a lock on one byte of the file, which its duplicates
- * share, and which goes with the last of them: so we learn whether anybody still has one.
+ * A dma-buf is a memory file of its own, of the buffer's size and empty, known by its inode.
+ * Descriptors of it can only write: that gives the size to who seeks the end, and lets no mmap show
+ * bytes that aren't the buffer's. Each descriptor that is given out has a lock on one byte of the
+ * file, which its duplicates share, and which goes with the last of them: so we learn whether
+ * anybody still has one.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +30,7 @@ struct emu_dmabuf {
 	int64_t given; /* how often: the next byte to lock */
 };
 
-/* ---- dma-bufs -------------------------------------------------------------------------------------- */
+/* ---- dma-bufs -------------------------------------------------------------------------------- */
 
 static int file_make(struct emu_dmabuf *dmabuf, uint64_t bytes)
 {
@@ -120,7 +121,7 @@ void emu_dmabufs_reap(struct emu_gpu *gpu, bool all)
 	}
 }
 
-/* ---- export -------------------------------------------------------------------------------------- */
+/* ---- export ---------------------------------------------------------------------------------- */
 
 static int handle_export(struct emu_file *file, struct drm_prime_handle *args)
 {
@@ -155,7 +156,7 @@ int emu_prime_handle_to_fd(struct emu_file *file, void *data)
 	return error;
 }
 
-/* ---- import -------------------------------------------------------------------------------------- */
+/* ---- import ---------------------------------------------------------------------------------- */
 
 static struct emu_dmabuf *dmabuf_find(struct emu_gpu *gpu, const struct stat *status)
 {
@@ -227,7 +228,7 @@ int emu_prime_fd_to_handle(struct emu_file *file, void *data)
 	return error;
 }
 
-/* ---- names --------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 int emu_gem_flink(struct emu_file *file, void *data)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The memory file: a sparse file, mapped once, of which each buffer has a range. Ranges that nobody has are
- * holes, which read as zeros and cost nothing; except that a kernel which doesn't clear VRAM lets a new
- * buffer see what a freed one left there, so some freed ranges are kept as they are, and used again first.
+ * The memory file: a sparse file, mapped once, of which each buffer has a range. Ranges that nobody
+ * has are holes, which read as zeros and cost nothing; except that a kernel which doesn't clear
+ * VRAM lets a new buffer see what a freed one left there, so some freed ranges are kept as they
+ * are, and used again first.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -88,7 +89,7 @@ void emu_storage_zero(struct emu_gpu *gpu, uint64_t offset, uint64_t bytes)
 		memset(gpu->memory.view + offset, 0, bytes);
 }
 
-/* ---- what freed buffers left ------------------------------------------------------------------------- */
+/* ---- what freed buffers left ----------------------------------------------------------------- */
 
 static void range_free(struct emu_gpu *gpu, uint64_t offset, uint64_t bytes)
 {
@@ -137,7 +138,7 @@ static bool kept_take(struct emu_storage *storage, uint64_t bytes, uint64_t *off
 	return false;
 }
 
-/* ---- taking and giving back -------------------------------------------------------------------------- */
+/* ---- taking and giving back ------------------------------------------------------------------ */
 
 int emu_storage_take(struct emu_gpu *gpu, uint64_t bytes, bool dirty, uint64_t *offset)
 {
@@ -155,12 +156,14 @@ int emu_storage_take(struct emu_gpu *gpu, uint64_t bytes, bool dirty, uint64_t *
 	if (error)
 		return -ENOMEM;
 	*offset = (page + FIRST_PAGE) << EMU_PAGE_SHIFT;
-	/* It is a hole unless a process still writes through a mapping of a buffer that it freed. */
+	/* It is a hole unless a process still writes through a mapping of a buffer that it
+	 * freed. */
 	emu_storage_zero(gpu, *offset, bytes);
 	return 0;
 }
 
-void emu_storage_give(struct emu_gpu *gpu, uint64_t offset, uint64_t bytes, bool keep, uint64_t most)
+void emu_storage_give(struct emu_gpu *gpu, uint64_t offset, uint64_t bytes, bool keep,
+                      uint64_t most)
 {
 	struct emu_storage *storage = gpu->memory.storage;
 

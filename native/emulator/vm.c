@@ -7,19 +7,13 @@
 
 #include "vm_parts.h"
 
-/* ---- buffers in a VM ----------------------------------------------------------------------------- */
+/* ---- buffers in a VM ------------------------------------------------------------------------- */
 
 static void bo_va_set_evicted(struct emu_bo_va *bo_va)
 {
 	bo_va->moved = true;
 	emu_list_remove(&bo_va->status);
 	emu_list_append(&bo_va->vm->evicted, &bo_va->status);
-}
-
-static bool bo_is_preferred(const struct emu_bo *bo)
-{
-	return bo->preferred_domains &
-	       (bo->heap == EMU_HEAP_VRAM ? AMDGPU_GEM_DOMAIN_VRAM : AMDGPU_GEM_DOMAIN_GTT);
 }
 
 int emu_bo_va_create(struct emu_vm *vm, struct emu_bo *bo, struct emu_bo_va **ret)
@@ -40,7 +34,7 @@ int emu_bo_va_create(struct emu_vm *vm, struct emu_bo *bo, struct emu_bo_va **re
 		return 0;
 	emu_list_append(&bo->bo_vas, &bo_va->bo_link);
 	/* An always-valid buffer for which its place had no room keeps the VM from being ready. */
-	if (bo->owner == vm && !bo_is_preferred(bo))
+	if (bo->owner == vm && !emu_bo_is_preferred(bo))
 		bo_va_set_evicted(bo_va);
 	return 0;
 }
@@ -61,7 +55,8 @@ void emu_bo_va_destroy(struct emu_bo_va *bo_va)
 	struct emu_fence *cleared = NULL;
 
 	bo_va_free(bo_va);
-	/* Its entries stay until a submission if the VM isn't ready, although the memory may go now. */
+	/* Its entries stay until a submission if the VM isn't ready, although the memory may go
+	 * now. */
 	if (!emu_vm_is_ready(vm))
 		return;
 	/* Errors end here, as in the kernel. */
@@ -90,7 +85,7 @@ void emu_vm_bo_invalidate(struct emu_bo *bo, bool evicted)
 	}
 }
 
-/* ---- submissions --------------------------------------------------------------------------------- */
+/* ---- submissions ----------------------------------------------------------------------------- */
 
 int emu_vm_validate(struct emu_vm *vm, uint64_t *budget_bytes)
 {
@@ -129,7 +124,7 @@ int emu_vm_submit(struct emu_vm *vm, struct emu_bo_va **listed, uint32_t n, stru
 	return error ? error : emu_job_wait_for(job, vm->last_update);
 }
 
-/* ---- life ---------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void vm_free(struct emu_vm *vm)
 {
@@ -180,7 +175,7 @@ void emu_vm_destroy(struct emu_vm *vm)
 	vm_free(vm);
 }
 
-/* ---- the VM ioctl -------------------------------------------------------------------------------- */
+/* ---- the VM ioctl ---------------------------------------------------------------------------- */
 
 int emu_vm_ioctl(struct emu_file *file, void *data)
 {

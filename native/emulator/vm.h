@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A file's GPU address space: mappings as the kernel lists them (valids, invalids, freed), and the page
- * tables that the hardware would walk, which follow later, in jobs.
+ * A file's GPU address space: mappings as the kernel lists them (valids, invalids, freed), and the
+ * page tables that the hardware would walk, which follow later, in jobs.
  */
 #ifndef EMU_VM_H
 #define EMU_VM_H
@@ -45,8 +45,9 @@ struct emu_vm {
 	struct emu_mapping **mappings; /* sorted by start */
 	uint64_t mapping_count, mapping_room;
 	struct emu_list freed;
-	/* bo_vas that the next submission writes: always-valid ones with invalids or a moved buffer, and
-	 * others whose buffer moved. One that merely has invalids, and isn't always valid, is in neither. */
+	/* bo_vas that the next submission writes: always-valid ones with invalids or a moved
+	 * buffer, and others whose buffer moved. One that merely has invalids, and isn't always
+	 * valid, is in neither. */
 	struct emu_list moved, invalidated;
 	struct emu_list evicted; /* always-valid bo_vas whose buffer must be validated first */
 	struct emu_bo_va *prt_va;
@@ -56,7 +57,7 @@ struct emu_vm {
 	struct emu_fence *last_job;     /* of the entity */
 	/* What submissions wait for: clears, directories and always-valid buffers. */
 	struct emu_fence *last_update;
-	uint64_t used_at; /* by a submission, on emu_memory.clock: for the choice of what is evicted */
+	uint64_t used_at; /* by a submission, on emu_memory.clock: for choosing what is evicted */
 	struct emu_page_table *root;
 	struct emu_list relocated;   /* tables that no directory entry names yet */
 	struct emu_list tables_freed; /* that go when the jobs pushed so far are done */
@@ -68,14 +69,14 @@ int emu_vm_create(struct emu_file *file, struct emu_vm **ret);
 /* Forget all mappings and page tables; jobs that still use it must be done. */
 void emu_vm_destroy(struct emu_vm *vm);
 int emu_bo_va_create(struct emu_vm *vm, struct emu_bo *bo, struct emu_bo_va **ret);
-/* As GEM_CLOSE of the last handle: mappings go to freed, and are cleared as the kernel does there. */
+/* As GEM_CLOSE of the last handle: mappings go to freed, and are cleared as the kernel does. */
 void emu_bo_va_destroy(struct emu_bo_va *bo_va);
 /* The buffer moved to another place, or out of VRAM: its entries must be written again. */
 void emu_vm_bo_invalidate(struct emu_bo *bo, bool evicted);
 
-/* The VM's part of a submission, in the kernel's order: clear_freed, prt_va, listed buffers' updates,
- * moved ones, directories. Listed buffers are validated by the caller before. Adds to the job what it
- * must wait for. 0, or -ENOMEM. */
+/* The VM's part of a submission, in the kernel's order: clear_freed, prt_va, listed buffers'
+ * updates, moved ones, directories. Listed buffers are validated by the caller before. Adds to the
+ * job what it must wait for. 0, or -ENOMEM. */
 struct emu_job;
 int emu_vm_submit(struct emu_vm *vm, struct emu_bo_va **listed, uint32_t n, struct emu_job *job);
 /* Validate the always-valid buffers that were evicted. */
@@ -89,24 +90,27 @@ struct emu_walk {
 };
 void emu_page_table_walk(struct emu_vm *vm, uint64_t address, struct emu_walk *ret);
 /* Where an access of at most *bytes at a GPU address goes: *bytes becomes what lies in one piece.
- * 0, or -EFAULT after recording a fault on the file (INFO GPUVM_FAULT, counts, error text). *ret is NULL
- * (and 0 returned) where reads give zeros and writes are dropped: PRT, and freed memory (counted). */
+ * 0, or -EFAULT after recording a fault on the file (INFO GPUVM_FAULT, counts, error text). *ret is
+ * NULL (and 0 returned) where reads give zeros and writes are dropped: PRT, and freed memory
+ * (counted). */
 int emu_vm_access(struct emu_vm *vm, uint64_t address, bool write, uint64_t *bytes, uint8_t **ret);
 
-/* One piece of a page-table job's work: `count` entries of one table, from `first` on, the nth of which
- * becomes value + n * step. With a child, the one entry is a directory entry that names it. */
+/* One piece of a page-table job's work: `count` entries of one table, from `first` on, the nth of
+ * which becomes value + n * step. With a child, the one entry is a directory entry that names it.
+ */
 struct emu_pte_write {
 	struct emu_page_table *table, *child;
 	uint32_t first, count;
 	uint64_t value, step;
 };
-/* What a page-table job does when it runs; counts it, and must be called for each, also with n = 0. 0, or
- * the error for its fence: -ENOMEM if the identity window couldn't follow. */
+/* What a page-table job does when it runs; counts it, and must be called for each, also with n = 0.
+ * 0, or the error for its fence: -ENOMEM if the identity window couldn't follow. */
 int emu_page_table_write(struct emu_vm *vm, const struct emu_pte_write *writes, uint32_t n);
 
-/* identity.c: with identity=1, a part of the process's own address space in which the mappings of one VM,
- * the first that maps something there, appear at their GPU addresses. Others can't map there. */
-int emu_identity_init(struct emu_gpu *gpu); /* 0 and no window without identity=1; else -ENOMEM if none */
+/* identity.c: with identity=1, a part of the process's own address space in which the mappings of
+ * one VM, the first that maps something there, appear at their GPU addresses. Others can't map
+ * there. */
+int emu_identity_init(struct emu_gpu *gpu); /* no window without identity=1. 0 or -ENOMEM */
 void emu_identity_fini(struct emu_gpu *gpu);
 
 #endif

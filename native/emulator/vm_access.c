@@ -18,7 +18,8 @@
 #define HUB_GFX 0
 #define HUB_MM0 1
 
-static void fault_record(struct emu_vm *vm, uint64_t address, bool write, const struct emu_walk *walk)
+static void fault_record(struct emu_vm *vm, uint64_t address, bool write,
+                         const struct emu_walk *walk)
 {
 	struct emu_gpu *gpu = vm->gpu;
 	struct emu_file *file = vm->file;
@@ -35,7 +36,8 @@ static void fault_record(struct emu_vm *vm, uint64_t address, bool write, const 
 	/* Where the SDMA engines translate: with gfx9 in the multimedia hub. */
 	file->fault_hub = gpu->model->gfx_major == 9 ? HUB_MM0 : HUB_GFX;
 	gpu->counts.faults++;
-	emu_error_set(gpu, "GPU fault: %s at 0x%" PRIx64 ", which is %s (status 0x%x, file %" PRIu64 ")",
+	emu_error_set(gpu,
+	              "GPU fault: %s at 0x%" PRIx64 ", which is %s (status 0x%x, file %" PRIu64 ")",
 	              write ? "write" : "read", address,
 	              !valid  ? "not mapped"
 	              : write ? "not writable"
@@ -59,7 +61,8 @@ int emu_vm_access(struct emu_vm *vm, uint64_t address, bool write, uint64_t *byt
 
 	if (address_is_canonical(address))
 		emu_page_table_walk(vm, address, &walk);
-	if (!(walk.entry & EMU_PTE_PRT) && (!(walk.entry & EMU_PTE_VALID) || !(walk.entry & needed))) {
+	needed |= EMU_PTE_VALID;
+	if (!(walk.entry & EMU_PTE_PRT) && (walk.entry & needed) != needed) {
 		fault_record(vm, address, write, &walk);
 		return -EFAULT;
 	}
@@ -84,7 +87,7 @@ int emu_vm_access(struct emu_vm *vm, uint64_t address, bool write, uint64_t *byt
 	return 0;
 }
 
-/* ---- looking, for tests -------------------------------------------------------------------------- */
+/* ---- looking, for tests ---------------------------------------------------------------------- */
 
 static void entry_add_buffer(struct emu_file *file, struct vmkv_emulator_entry *entry)
 {

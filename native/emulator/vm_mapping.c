@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Mappings as the kernel lists them: MAP, UNMAP, CLEAR and REPLACE. Nothing here touches page tables;
- * what the lists lead to is in vm_update.c.
+ * Mappings as the kernel lists them: MAP, UNMAP, CLEAR and REPLACE. Nothing here touches page
+ * tables; what the lists lead to is in vm_update.c.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -67,8 +67,8 @@ static void list_prepend(struct emu_list *list, struct emu_list *item)
 	emu_list_append(list->next, item);
 }
 
-/* An always-valid buffer's new mapping is written by the next submission, whoever asks for it. If it was
- * evicted, that will do it. */
+/* An always-valid buffer's new mapping is written by the next submission, whoever asks for it. If
+ * it was evicted, that will do it. */
 static void bo_va_has_invalids(struct emu_bo_va *bo_va)
 {
 	struct emu_vm *vm = bo_va->vm;
@@ -137,8 +137,8 @@ int emu_vm_map(struct emu_bo_va *bo_va, const struct emu_map_request *request)
 	return 0;
 }
 
-/* Whether a mapping was written: those in invalids have no entries of their own. The kernel finds out by
- * the list in which it is; so does this, at the cost of a walk through the shorter way. */
+/* Whether a mapping was written: those in invalids have no entries of their own. The kernel finds
+ * out by the list in which it is; so does this, at the cost of a walk through the shorter way. */
 static bool mapping_is_valid(const struct emu_bo_va *bo_va, const struct emu_mapping *mapping)
 {
 	EMU_FOR_EACH(item, &bo_va->invalids)
@@ -163,13 +163,13 @@ int emu_vm_unmap(struct emu_bo_va *bo_va, uint64_t address)
 	if (valid)
 		list_prepend(&vm->freed, &mapping->link);
 	else
-		free(mapping); /* its entries, if a split left it some, stay: the hazard of splitting */
+		free(mapping); /* entries that a split left it stay: the hazard of splitting */
 	return 0;
 }
 
 /* What a CLEAR leaves of a mapping on one side of the range. */
-static void remainder_enter(const struct emu_mapping *whole, struct emu_mapping *part, uint64_t start,
-                            uint64_t last)
+static void remainder_enter(const struct emu_mapping *whole, struct emu_mapping *part,
+                            uint64_t start, uint64_t last)
 {
 	struct emu_bo_va *bo_va = whole->bo_va;
 	struct emu_vm *vm = bo_va->vm;
@@ -181,7 +181,7 @@ static void remainder_enter(const struct emu_mapping *whole, struct emu_mapping 
 	part->bo_va = bo_va;
 	emu_list_init(&part->link);
 	if (vm->gpu->options.break_clean_split) {
-		/* The deliberate error: known to be valid, and written again without being asked. */
+		/* The deliberate error: known to be valid, and written again unasked. */
 		list_prepend(&bo_va->valids, &part->link);
 		bo_va->moved = true;
 		emu_list_remove(&bo_va->status);

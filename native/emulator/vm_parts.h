@@ -19,7 +19,8 @@ struct emu_page_table {
 	struct emu_bo *bo;    /* its place in VRAM; the entries are kept here */
 	struct emu_list link; /* in vm->relocated or vm->tables_freed */
 	uint64_t free_after;  /* the number of the job after which nothing refers to it */
-	/* Directories only: the tables below as the kernel knows them, and as the entries name them. */
+	/* Directories only: the tables below as the kernel knows them, and as the entries name
+	 * them. */
 	struct emu_page_table **children, **named;
 	uint64_t entries[EMU_TABLE_ENTRIES];
 };
@@ -30,7 +31,7 @@ static inline uint32_t emu_table_shift(uint32_t level)
 	return level * EMU_TABLE_BITS;
 }
 
-/* ---- vm_mapping.c: lists only, no page tables --------------------------------------------------- */
+/* ---- vm_mapping.c: lists only, no page tables ------------------------------------------------ */
 
 struct emu_map_request {
 	uint64_t address, offset, bytes;
@@ -44,37 +45,38 @@ int emu_vm_replace(struct emu_bo_va *bo_va, const struct emu_map_request *reques
 /* Take all mappings of a bo_va out, as the last handle's close does. */
 void emu_vm_forget(struct emu_bo_va *bo_va);
 
-/* ---- vm_update.c: the page-table jobs ------------------------------------------------------------ */
+/* ---- vm_update.c: the page-table jobs -------------------------------------------------------- */
 
 /* No page table may change between an eviction and the submission that repairs it. */
 bool emu_vm_is_ready(const struct emu_vm *vm);
-/* Clear what was freed. *last (may be NULL) becomes a reference to the last job's fence if there was one. */
+/* Clear what was freed. *last (may be NULL) becomes a reference to the last job's fence if there
+ * was one. */
 int emu_vm_clear_freed(struct emu_vm *vm, struct emu_fence **last);
 /* Write the entries of all invalids, and of valids too if the buffer moved. */
 int emu_vm_bo_update(struct emu_bo_va *bo_va);
+bool emu_bo_is_preferred(const struct emu_bo *bo); /* where it lies */
 int emu_vm_handle_moved(struct emu_vm *vm);
 /* Let directory entries name the new tables. */
 int emu_vm_update_pdes(struct emu_vm *vm);
 
-/* ---- page_table.c -------------------------------------------------------------------------------- */
+/* ---- page_table.c ---------------------------------------------------------------------------- */
 
 int emu_page_table_create(struct emu_vm *vm, struct emu_page_table *parent, uint32_t slot,
                           struct emu_page_table **ret);
 /* Free the tables whose last job has run; all: every table of the VM. */
 void emu_page_table_reap(struct emu_vm *vm, bool all);
-/* The writes that make pages [start, end) go to `physical` and on; tables that are missing are made, each
- * with `table_made` called for the job that the kernel clears it with. What was added to the job stays
- * there if it fails with -ENOMEM. */
+/* The writes that make pages [start, end) go to `physical` and on; tables that are missing are
+ * made. What was added to the job stays there if it fails with -ENOMEM. */
 int emu_page_table_plan(struct emu_vm *vm, struct emu_job *job, uint64_t start, uint64_t end,
                         uint64_t physical, uint64_t flags);
 int emu_page_table_add_write(struct emu_job *job, const struct emu_pte_write *write);
 
-/* ---- vm_update.c's, for page_table.c ------------------------------------------------------------- */
+/* ---- vm_update.c's, for page_table.c --------------------------------------------------------- */
 
 /* The job that clears a new table. */
 int emu_vm_push_table_clear(struct emu_vm *vm);
 
-/* ---- identity.c ---------------------------------------------------------------------------------- */
+/* ---- identity.c ------------------------------------------------------------------------------ */
 
 /* A run of addresses that the process sees the same way. */
 struct emu_identity_run {
@@ -88,7 +90,8 @@ struct emu_identity_run {
 /* May this VM map the addresses? Takes the window for it if nobody has it. -EINVAL: another's. */
 int emu_identity_claim(struct emu_vm *vm, uint64_t address, uint64_t bytes);
 /* Entries for `bytes` from an address are now `entry` (the physical address going on). */
-void emu_identity_set(struct emu_identity_run *run, uint64_t address, uint64_t bytes, uint64_t entry);
+void emu_identity_set(struct emu_identity_run *run, uint64_t address, uint64_t bytes,
+                      uint64_t entry);
 /* Make the last run visible. 0 or the first error of all. */
 int emu_identity_finish(struct emu_identity_run *run);
 /* The VM goes. */

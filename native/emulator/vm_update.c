@@ -15,7 +15,7 @@ bool emu_vm_is_ready(const struct emu_vm *vm)
 	return emu_list_is_empty(&vm->evicted);
 }
 
-/* ---- jobs -------------------------------------------------------------------------------------- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
 /* A job whose fence the VM's reservation already has: nothing can fail once tables have changed. */
 static int job_create(struct emu_vm *vm, struct emu_job **ret)
@@ -55,8 +55,8 @@ static void resv_drop(struct emu_resv *resv, struct emu_fence *fence)
 	}
 }
 
-/* With vm_update=cpu a job that waits for nothing is done within the call. One that must wait is left to
- * the card's thread, and the ioctl waits for it at its end: emu_gem_va. */
+/* With vm_update=cpu a job that waits for nothing is done within the call. One that must wait is
+ * left to the card's thread, and the ioctl waits for it at its end: emu_gem_va. */
 static bool job_can_run_now(const struct emu_vm *vm, const struct emu_job *job)
 {
 	return vm->gpu->options.cpu_update && !job->wait_count &&
@@ -99,7 +99,7 @@ int emu_vm_push_table_clear(struct emu_vm *vm)
 	return 0;
 }
 
-/* ---- clearing ------------------------------------------------------------------------------------ */
+/* ---- clearing -------------------------------------------------------------------------------- */
 
 /* Clears run after the submissions of this VM that are under way. */
 static int job_wait_for_own_submissions(struct emu_vm *vm, struct emu_job *job)
@@ -142,7 +142,7 @@ int emu_vm_clear_freed(struct emu_vm *vm, struct emu_fence **last)
 	return 0;
 }
 
-/* ---- mapping ------------------------------------------------------------------------------------- */
+/* ---- mapping --------------------------------------------------------------------------------- */
 
 static uint64_t mapping_entry_flags(const struct emu_mapping *mapping, const struct emu_bo *bo)
 {
@@ -164,8 +164,8 @@ static uint64_t mapping_entry_flags(const struct emu_mapping *mapping, const str
 	return flags;
 }
 
-/* What a mapping's job waits for: moves of the buffer, nothing else. Without a buffer older kernels treat
- * it as a clear. */
+/* What a mapping's job waits for: moves of the buffer, nothing else. Without a buffer older kernels
+ * treat it as a clear. */
 static int job_wait_before_map(struct emu_bo_va *bo_va, struct emu_job *job)
 {
 	struct emu_bo *bo = bo_va->bo;
@@ -224,11 +224,10 @@ static int mapping_write(struct emu_bo_va *bo_va, const struct emu_mapping *mapp
 	return error;
 }
 
-static bool bo_is_where_preferred(const struct emu_bo *bo)
+bool emu_bo_is_preferred(const struct emu_bo *bo)
 {
-	uint32_t domain = bo->heap == EMU_HEAP_VRAM ? AMDGPU_GEM_DOMAIN_VRAM : AMDGPU_GEM_DOMAIN_GTT;
-
-	return bo->preferred_domains & domain;
+	return bo->preferred_domains &
+	       (bo->heap == EMU_HEAP_VRAM ? AMDGPU_GEM_DOMAIN_VRAM : AMDGPU_GEM_DOMAIN_GTT);
 }
 
 /* The kernel holds the buffer's reservation meanwhile: no table's making evicts it. */
@@ -240,7 +239,8 @@ static int invalids_write(struct emu_bo_va *bo_va, struct emu_fence **last)
 		bo_va->bo->pins++;
 	EMU_FOR_EACH(item, &bo_va->invalids)
 		if (!error)
-			error = mapping_write(bo_va, EMU_ENTRY(item, struct emu_mapping, link), last);
+			error = mapping_write(bo_va, EMU_ENTRY(item, struct emu_mapping, link),
+			                      last);
 	if (bo_va->bo)
 		bo_va->bo->pins--;
 	return error;
@@ -259,7 +259,7 @@ int emu_vm_bo_update(struct emu_bo_va *bo_va)
 		return error;
 	emu_list_remove(&bo_va->status);
 	/* A buffer that isn't where it should be is validated again by the next submission. */
-	bo_va->moved = always_valid && !bo_is_where_preferred(bo_va->bo);
+	bo_va->moved = always_valid && !emu_bo_is_preferred(bo_va->bo);
 	if (bo_va->moved)
 		emu_list_append(&vm->evicted, &bo_va->status);
 	emu_list_splice(&bo_va->valids, &bo_va->invalids);
@@ -294,7 +294,7 @@ int emu_vm_update_pdes(struct emu_vm *vm)
 	error = job_create(vm, &job);
 	if (error)
 		return error;
-	/* Parents come first in the list, so a walk never gets to a table before its directories. */
+	/* Parents come first in the list: no walk gets to a table before its directories. */
 	while (!emu_list_is_empty(&vm->relocated)) {
 		struct emu_page_table *table =
 		    EMU_ENTRY(vm->relocated.next, struct emu_page_table, link);

@@ -8,7 +8,8 @@
 #include "vm_fixture.h"
 
 /* A card with heaps of that many MiB. more: "" or "&identity=1" and the like. */
-static inline struct card card_sized(const char *kernel, unsigned vram, unsigned gtt, const char *more)
+static inline struct card card_sized(const char *kernel, unsigned vram, unsigned gtt,
+                                     const char *more)
 {
 	struct card card = { .fd = -1 };
 	char spec[256], error[256] = "";
@@ -67,7 +68,7 @@ static inline struct drm_amdgpu_gem_create_in bo_info(int fd, uint32_t handle)
 	return info;
 }
 
-/* ---- inside the card --------------------------------------------------------------------------- */
+/* ---- inside the card ------------------------------------------------------------------------- */
 
 static inline enum emu_heap_kind bo_heap(int fd, uint32_t handle)
 {

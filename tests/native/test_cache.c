@@ -180,7 +180,7 @@ static void fill_rows(struct rig *r, vmkv_seq seq, uint32_t value)
 static void check_rows(struct rig *r, vmkv_seq seq, uint32_t value)
 {
 	struct vmkv_span span = span_of(r, seq, 0, 1, 0);
-	const uint32_t *at = words(span.address);
+	volatile uint32_t *at = words(span.address);
 
 	for (uint64_t i = 0; i < span.live_tokens * span.row_bytes / 4; i += 1024)
 		CHECK_EQ(at[i], value);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Memory pressure on the emulated card: who is evicted for whom, what submissions move, and when memory that
- * was given up is free.
+ * Memory pressure on the emulated card: who is evicted for whom, what submissions move, and when
+ * memory that was given up is free.
  */
 #include "memory_fixture.h"
 
@@ -15,7 +15,7 @@ static uint32_t vram_fill(const struct card *card, uint64_t leave, uint64_t flag
 	return bo_create(card->fd, now.vram_bytes - now.vram_used_bytes - leave, flags);
 }
 
-/* ---- creating -------------------------------------------------------------------------------------- */
+/* ---- creating -------------------------------------------------------------------------------- */
 
 static void a_buffer_for_vram_evicts_others_to_gtt(void)
 {
@@ -48,7 +48,8 @@ static void what_was_used_last_goes_last(void)
 static void always_valid_buffers_count_as_used_by_each_submission(void)
 {
 	struct card card = card_sized("6.12", VRAM_MIB, 64, "");
-	uint32_t always = bo_create(card.fd, 16 * MIB, ALWAYS), other = bo_create(card.fd, 16 * MIB, 0);
+	uint32_t always = bo_create(card.fd, 16 * MIB, ALWAYS);
+	uint32_t other = bo_create(card.fd, 16 * MIB, 0);
 
 	CHECK_EQ(cs_nop(&card, NULL, 0), 0);
 	(void)bo_create(card.fd, 40 * MIB, 0);
@@ -74,7 +75,8 @@ static void a_buffer_for_either_evicts_nobody_while_there_is_room(void)
 static void without_room_in_gtt_buffers_leave_for_the_system(void)
 {
 	struct card card = card_sized("6.12", VRAM_MIB, 32, "");
-	uint32_t old = bo_create(card.fd, 24 * MIB, 0), gtt = bo_create_in(card.fd, 24 * MIB, GTT, 0);
+	uint32_t old = bo_create(card.fd, 24 * MIB, 0);
+	uint32_t gtt = bo_create_in(card.fd, 24 * MIB, GTT, 0);
 
 	(void)bo_create(card.fd, 60 * MIB, 0);
 	CHECK_EQ(bo_heap(card.fd, old), EMU_HEAP_NONE);
@@ -118,7 +120,7 @@ static void a_buffer_is_not_evicted_for_its_own_page_tables(void)
 	card_close(&card);
 }
 
-/* ---- contents and entries ---------------------------------------------------------------------------- */
+/* ---- contents and entries -------------------------------------------------------------------- */
 
 static void an_evicted_buffer_keeps_its_contents(void)
 {
@@ -186,7 +188,8 @@ static void who_is_at_work_in_a_place_never_meets_the_next_there(void)
 	CHECK_EQ(a_view[0], 0x1234);
 	for (uint64_t i = 0; i < 60 * MIB / 4; i += PAGE / 4)
 		CHECK_EQ(b_view[i], 0);
-	CHECK_EQ(walk(card.fd, VA).physical, physical); /* its entries are as they were: nobody asked */
+	/* Its entries are as they were: nobody asked for others. */
+	CHECK_EQ(walk(card.fd, VA).physical, physical);
 	CHECK_EQ(munmap(a_view, 40 * MIB) | munmap(b_view, 60 * MIB), 0);
 	context_destroy(card.fd, context);
 	card_close(&card);
@@ -222,7 +225,7 @@ static void what_may_be_discarded_is_zero_after_eviction(void)
 	card_close(&card);
 }
 
-/* ---- validating -------------------------------------------------------------------------------------- */
+/* ---- validating ------------------------------------------------------------------------------ */
 
 static void a_submission_brings_back_what_its_budget_allows(void)
 {
@@ -262,20 +265,24 @@ static void evictions_use_up_the_budget_too(void)
 	card_close(&card);
 }
 
-/* Two that don't fit together: the second stays where it is, and the first isn't touched. */
+/* Two that don't fit together: the second stays where it is, and the first isn't touched for it. */
 static void what_a_submission_validated_isnt_evicted_by_it(void)
 {
 	struct card card = card_sized("6.12", VRAM_MIB, 128, "");
 	uint32_t a = bo_create(card.fd, 40 * MIB, 0), b = bo_create(card.fd, 40 * MIB, 0);
-	uint32_t both[2] = { a, b };
+	struct emu_file *file = emu_file_get(card.fd);
 
 	CHECK_EQ(bo_heap(card.fd, a), EMU_HEAP_GTT);
 	CHECK_EQ(bo_heap(card.fd, b), EMU_HEAP_VRAM);
-	CHECK_EQ(bo_validate(card.fd, b, NULL), 0);
-	for (int i = 0; i < 3; i++)
-		CHECK_EQ(cs_nop(&card, both, 2), 0);
-	CHECK((bo_heap(card.fd, a) == EMU_HEAP_VRAM) != (bo_heap(card.fd, b) == EMU_HEAP_VRAM));
-	CHECK((bo_heap(card.fd, a) == EMU_HEAP_GTT) != (bo_heap(card.fd, b) == EMU_HEAP_GTT));
+	pthread_mutex_lock(&file->gpu->lock);
+	emu_memory_submission_begin(file->gpu, file->vm);
+	CHECK_EQ(emu_bo_validate(emu_handle_find(file, a)->bo, NULL), 0);
+	CHECK_EQ(emu_bo_validate(emu_handle_find(file, b)->bo, NULL), 0);
+	emu_memory_submission_end(file->gpu);
+	pthread_mutex_unlock(&file->gpu->lock);
+	emu_file_put(file);
+	CHECK_EQ(bo_heap(card.fd, a), EMU_HEAP_VRAM);
+	CHECK_EQ(bo_heap(card.fd, b), EMU_HEAP_GTT);
 	card_close(&card);
 }
 
@@ -295,7 +302,7 @@ static void a_submission_never_evicts_its_vms_always_valid_buffers(void)
 	card_close(&card);
 }
 
-/* ---- freeing ----------------------------------------------------------------------------------------- */
+/* ---- freeing --------------------------------------------------------------------------------- */
 
 static void memory_is_free_when_what_is_at_work_on_it_is_done(void)
 {
@@ -395,21 +402,23 @@ static void always_valid_buffers_are_safe_from_that(void)
 
 static void dying_memory_can_be_had_by_others_behind_its_fences(void)
 {
-	struct card card = card_sized("6.12", VRAM_MIB, 64, "");
-	uint32_t old = bo_create(card.fd, 60 * MIB, 0), new;
-	struct emu_fence *fence;
+	FOR_EACH_KERNEL(kernel) {
+		struct card card = card_sized(kernel, VRAM_MIB, 64, "");
+		uint32_t old = bo_create(card.fd, 60 * MIB, 0), new;
+		struct emu_fence *fence;
 
-	CHECK_EQ(bo_wait(card.fd, old), 0);
-	fence = hold(card.fd, MOVE_OF_BUFFER, old);
-	CHECK_EQ(bo_close(card.fd, old), 0);
-	new = bo_create(card.fd, 50 * MIB, 0);
-	CHECK_EQ(bo_heap(card.fd, new), EMU_HEAP_VRAM);
-	CHECK_EQ(stats(&card).evictions, 0);
-	CHECK_EQ(bo_wait_until(card.fd, new, 0), 1);
-	let_go(fence);
-	CHECK_EQ(bo_wait(card.fd, new), 0);
-	CHECK_EQ(stats(&card).buffers, 1);
-	card_close(&card);
+		CHECK_EQ(bo_wait(card.fd, old), 0);
+		fence = hold(card.fd, MOVE_OF_BUFFER, old);
+		CHECK_EQ(bo_close(card.fd, old), 0);
+		new = bo_create(card.fd, 50 * MIB, 0);
+		CHECK_EQ(bo_heap(card.fd, new), EMU_HEAP_VRAM);
+		CHECK_EQ(stats(&card).evictions, 0);
+		CHECK_EQ(bo_wait_until(card.fd, new, 0), 1);
+		let_go(fence);
+		CHECK_EQ(bo_wait(card.fd, new), 0);
+		CHECK_EQ(stats(&card).buffers, 1);
+		card_close(&card);
+	}
 }
 
 static void nothing_is_left_of_many_buffers(void)

@@ -14,7 +14,7 @@
 	(AMDGPU_GEM_CREATE_VRAM_WIPE_ON_RELEASE | AMDGPU_GEM_CREATE_COHERENT |                     \
 	 AMDGPU_GEM_CREATE_UNCACHED | AMDGPU_GEM_CREATE_EXT_COHERENT)
 
-/* ---- GEM_CREATE: flags and domains ----------------------------------------------------------------- */
+/* ---- GEM_CREATE: flags and domains ----------------------------------------------------------- */
 
 static void each_kernel_takes_its_flags_and_no_others(void)
 {
@@ -23,7 +23,8 @@ static void each_kernel_takes_its_flags_and_no_others(void)
 		bool is_6_1 = !strcmp(kernel, "6.1"), is_7_2 = !strcmp(kernel, "7.2");
 
 		CHECK_EQ(bo_create_error(card.fd, PAGE, 0, VRAM, ANY_FLAGS), 0);
-		CHECK_EQ(bo_create_error(card.fd, PAGE, 0, VRAM, AMDGPU_GEM_CREATE_NO_CPU_ACCESS), 0);
+		CHECK_EQ(bo_create_error(card.fd, PAGE, 0, VRAM, AMDGPU_GEM_CREATE_NO_CPU_ACCESS),
+		         0);
 		CHECK_EQ(bo_create_error(card.fd, PAGE, 0, VRAM, AMDGPU_GEM_CREATE_GFX12_DCC),
 		         is_6_1 ? -EINVAL : 0);
 		for (uint64_t flag = 1; flag < 1 << 17; flag <<= 1)
@@ -98,7 +99,7 @@ static void unknown_domains_are_refused_and_counted(void)
 	}
 }
 
-/* ---- GEM_CREATE: size and alignment ---------------------------------------------------------------- */
+/* ---- GEM_CREATE: size and alignment ---------------------------------------------------------- */
 
 static void nothing_has_no_room_for_itself(void)
 {
@@ -182,7 +183,7 @@ static void vram_is_aligned_to_powers_of_two_only(void)
 	}
 }
 
-/* ---- where they lie ---------------------------------------------------------------------------------- */
+/* ---- where they lie -------------------------------------------------------------------------- */
 
 static void used_vram(const struct card *card, uint64_t *used)
 {
@@ -291,7 +292,7 @@ static void system_pages_come_in_runs_of_at_most_4_mib(void)
 	card_close(&card);
 }
 
-/* ---- what is in them ----------------------------------------------------------------------------------- */
+/* ---- what is in them ------------------------------------------------------------------------- */
 
 static uint64_t bytes_other_than(const uint8_t *view, uint64_t bytes, uint8_t value)
 {
@@ -344,7 +345,8 @@ static void what_others_left_is_bounded_by_the_heap(void)
 
 	for (int i = 0; i < 40; i++) {
 		uint64_t bytes = (i % 8 + 1) * MIB + (uint64_t)i * PAGE;
-		uint32_t handle = bo_create(card.fd, bytes, i % 3 ? 0 : AMDGPU_GEM_CREATE_VRAM_CLEARED);
+		uint64_t flags = i % 3 ? 0 : AMDGPU_GEM_CREATE_VRAM_CLEARED;
+		uint32_t handle = bo_create(card.fd, bytes, flags);
 		uint8_t *view = bo_view(card.fd, handle, bytes);
 
 		memset(view, 0xa5, bytes);

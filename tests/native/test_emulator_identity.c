@@ -149,6 +149,8 @@ static void large_unbacked_ranges_appear_only_in_the_window(void)
 	uint64_t size = 512 * GIB, begin = window & ~(size - 1);
 	uint64_t bytes = window + 16 * GIB > begin + size ? 2 * size : size;
 
+	bool below = access_works(window - 2 * GIB, false);
+
 	if (begin + bytes > UINT64_C(1) << 47)
 		bytes = size;
 	CHECK_EQ(va_op(fd, AMDGPU_VA_OP_MAP, 0, PRT, begin, 0, bytes), 0);
@@ -156,6 +158,7 @@ static void large_unbacked_ranges_appear_only_in_the_window(void)
 	CHECK_EQ(walk_now(fd, window).bytes, size);
 	CHECK_EQ(at(window)[5], 0);
 	CHECK(!access_works(window, true));
+	CHECK_EQ(access_works(window - 2 * GIB, false), below);
 	CHECK_EQ(va_clear(fd, 0, begin, bytes), 0);
 	settle(fd);
 	CHECK(!access_works(window, false));

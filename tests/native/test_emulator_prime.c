@@ -3,6 +3,7 @@
  * Buffers that several files of the emulated card share: by descriptor (PRIME) and by name (FLINK).
  */
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "memory_fixture.h"
@@ -41,7 +42,7 @@ static int another_file(const struct card *card)
 	return fd;
 }
 
-/* ---- PRIME --------------------------------------------------------------------------------------- */
+/* ---- PRIME ----------------------------------------------------------------------------------- */
 
 static void the_end_of_a_dma_buf_is_its_size(void)
 {
@@ -113,7 +114,10 @@ static void exporting_twice_gives_the_same_dma_buf(void)
 	uint32_t handle = bo_create(card.fd, PAGE, 0);
 	int a = exported(&card, handle), b = exported(&card, handle), other = another_file(&card);
 	uint32_t from_a, from_b;
+	struct stat a_status, b_status;
 
+	CHECK_EQ(fstat(a, &a_status) | fstat(b, &b_status), 0);
+	CHECK_EQ(a_status.st_ino, b_status.st_ino);
 	CHECK_EQ(prime_import(other, a, &from_a), 0);
 	CHECK_EQ(prime_import(other, b, &from_b), 0);
 	CHECK_EQ(from_a, from_b);
@@ -141,12 +145,12 @@ static void what_is_no_dma_buf_or_flag_is_refused(void)
 {
 	struct card card = card_open("6.12", "");
 	struct drm_prime_handle args = { .handle = bo_create(card.fd, PAGE, 0), .flags = 1 << 30 };
-	int file = memfd_create("other", MFD_CLOEXEC), dmabuf;
+	int file = memfd_create("other", MFD_CLOEXEC), one = exported(&card, args.handle), dmabuf;
 	uint32_t handle;
 
 	CHECK_EQ(prime_import(card.fd, file, &handle), -EINVAL);
 	CHECK_EQ(stats(&card).refused, 0);
-	CHECK_EQ(close(file), 0);
+	CHECK_EQ(close(one) | close(file), 0);
 	CHECK_EQ(prime_import(card.fd, file, &handle), -EBADF);
 	CHECK_EQ(prime_import(card.fd, -1, &handle), -EBADF);
 	CHECK_EQ(prime_export(card.fd, 99, &dmabuf), -ENOENT);
@@ -167,7 +171,7 @@ static void another_card_refuses_and_counts(void)
 	card_close(&card);
 }
 
-/* ---- how long a dma-buf keeps its buffer ----------------------------------------------------------------- */
+/* ---- how long a dma-buf keeps its buffer ----------------------------------------------------- */
 
 static uint32_t idle_buffer(const struct card *card)
 {
@@ -262,7 +266,7 @@ static void no_descriptor_is_left_of_many_exports(void)
 	card_close(&card);
 }
 
-/* ---- FLINK --------------------------------------------------------------------------------------- */
+/* ---- FLINK ----------------------------------------------------------------------------------- */
 
 static int flink(int fd, uint32_t handle, uint32_t *name)
 {

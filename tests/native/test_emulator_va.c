@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * GEM_VA on the emulated kernel: each check with its errno, the order of the checks, and what the four
- * operations do to the list of mappings.
+ * GEM_VA on the emulated kernel: each check with its errno, the order of the checks, and what the
+ * four operations do to the list of mappings.
  */
 #include "vm_fixture.h"
 
@@ -27,7 +27,7 @@ static int map_at(uint64_t address, uint64_t bytes)
 	return va_map(fd, bo, DELAY, address, 0, bytes);
 }
 
-/* ---- addresses ----------------------------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 static void an_address_below_the_bottom_is_refused(void)
 {
@@ -81,7 +81,7 @@ static void only_72_refuses_a_size_that_wraps_around(void)
 	CHECK_EQ(map_at(VA, wraps), -EINVAL);
 }
 
-/* ---- flags, operations, handles ------------------------------------------------------------------ */
+/* ---- flags, operations, handles -------------------------------------------------------------- */
 
 static void unknown_flags_are_refused(void)
 {
@@ -100,7 +100,8 @@ static void unknown_flags_are_refused(void)
 
 static void prt_combines_only_with_delay(void)
 {
-	CHECK_EQ(va_op(fd, AMDGPU_VA_OP_MAP, 0, PRT | AMDGPU_VM_PAGE_READABLE, VA, 0, PAGE), -EINVAL);
+	CHECK_EQ(va_op(fd, AMDGPU_VA_OP_MAP, 0, PRT | AMDGPU_VM_PAGE_READABLE, VA, 0, PAGE),
+	         -EINVAL);
 	CHECK_EQ(va_op(fd, AMDGPU_VA_OP_MAP, 0, PRT | AMDGPU_VM_MTYPE_NC, VA, 0, PAGE), -EINVAL);
 	CHECK_EQ(va_op(fd, AMDGPU_VA_OP_MAP, 0, PRT, VA, 0, PAGE), 0);
 	CHECK_EQ(va_op(fd, AMDGPU_VA_OP_MAP, 0, PRT | DELAY, VA + PAGE, 0, PAGE), 0);
@@ -126,8 +127,8 @@ static void an_unknown_handle_is_enoent_but_for_clear_and_prt(void)
 
 static void the_checks_come_in_the_kernels_order(void)
 {
-	/* Each call has this error and the next one's: the first counts, so all but the last EINVAL,
-	 * and an unknown handle comes before what the operation finds wrong. */
+	/* Each call has this error and the next one's: the first counts, so all but the last
+	 * EINVAL, and an unknown handle comes before what the operation finds wrong. */
 	CHECK_EQ(va_op(fd, AMDGPU_VA_OP_MAP, 999, 1u << 31, 0, 0, PAGE), -EINVAL);
 	CHECK_EQ(va_op(fd, 9, 999, RW, VA, 0, PAGE), -EINVAL);
 	CHECK_EQ(va_op(fd, AMDGPU_VA_OP_MAP, 999, RW, VA + 1, 0, PAGE), -ENOENT);
@@ -135,7 +136,7 @@ static void the_checks_come_in_the_kernels_order(void)
 	CHECK_EQ(va_op(fd, AMDGPU_VA_OP_UNMAP, 999, RW, top(), 0, PAGE), -EINVAL);
 }
 
-/* ---- the operations ------------------------------------------------------------------------------ */
+/* ---- the operations -------------------------------------------------------------------------- */
 
 static void map_and_replace_want_whole_aligned_pages(void)
 {
@@ -330,8 +331,8 @@ static void the_vm_ioctl_reserves_vmids_and_refuses_the_rest(void)
 	CHECK_EQ(stats(&card).refused, before + 2);
 }
 
-/* Against a plain array of pages: MAP, UNMAP, CLEAR and REPLACE at random, each page's place told right
- * after a submission has written all. */
+/* Against a plain array of pages: MAP, UNMAP, CLEAR and REPLACE at random, each page's place told
+ * right after a submission has written all. */
 static void random_operations_match_a_plain_array(void)
 {
 	enum { PAGES = 64, STEPS = 400 };
@@ -349,7 +350,8 @@ static void random_operations_match_a_plain_array(void)
 		for (uint64_t i = first; i < first + n; i++)
 			empty = empty && place[i] < 0;
 		if (kind == 0)
-			CHECK_EQ(va_map(fd, bo, step & 1, at + first * PAGE, offset * PAGE, n * PAGE),
+			CHECK_EQ(va_map(fd, bo, step & 1, at + first * PAGE, offset * PAGE,
+			                n * PAGE),
 			         empty ? 0 : -EINVAL);
 		else if (kind == 1)
 			CHECK_EQ(va_replace(fd, bo, step & 1, at + first * PAGE, offset * PAGE,

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What page-table jobs of the emulated kernel wait for, what submissions wait for, and the syncobjs of
- * GEM_VA on 7.2.
+ * What page-table jobs of the emulated kernel wait for, and what submissions wait for.
  */
-#include <time.h>
-
 #include "vm_fixture.h"
 
 static const char *kernel;
@@ -17,12 +14,7 @@ static bool kernel_is(const char *name)
 	return !strcmp(kernel, name);
 }
 
-static void let_threads_run(void)
-{
-	nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL);
-}
-
-/* ---- jobs ---------------------------------------------------------------------------------------- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
 static void clears_wait_for_submissions_of_this_vm(void)
 {
@@ -118,7 +110,7 @@ static void queued_page_table_jobs_take_one_place_in_the_reservation(void)
 	CHECK_EQ(va_clear(fd, 0, VA, HUGE), 0);
 }
 
-/* ---- submissions --------------------------------------------------------------------------------- */
+/* ---- submissions ----------------------------------------------------------------------------- */
 
 static void an_unmap_waits_for_submissions_and_is_seen_by_later_ones(void)
 {
@@ -141,7 +133,8 @@ static void an_unmap_waits_for_submissions_and_is_seen_by_later_ones(void)
 	CHECK_EQ(bo_close(fd, always), 0);
 }
 
-/* Page-table jobs stop at the map of a buffer that is being moved, of which a submission knows nothing. */
+/* Page-table jobs stop at the map of a buffer that is being moved, of which a submission knows
+ * nothing. */
 static struct emu_fence *block_page_tables(uint32_t moving)
 {
 	struct emu_fence *move = hold(fd, MOVE_OF_BUFFER, moving);
@@ -150,7 +143,8 @@ static struct emu_fence *block_page_tables(uint32_t moving)
 	return move;
 }
 
-static void written_and_read_later(uint32_t what, const uint32_t *handles, uint32_t n, uint32_t delay)
+static void written_and_read_later(uint32_t what, const uint32_t *handles, uint32_t n,
+                                   uint32_t delay)
 {
 	uint32_t context = context_create(fd), moving = bo_create(fd, HUGE, 0);
 	struct emu_fence *move;
@@ -215,7 +209,7 @@ static void an_unlisted_buffers_own_map_is_not_waited_for(void)
 	CHECK_EQ(va_clear(fd, 0, VA, HUGE), 0);
 }
 
-/* ---- updates by the CPU --------------------------------------------------------------------------- */
+/* ---- updates by the CPU ---------------------------------------------------------------------- */
 
 struct slow_call {
 	int fd;
@@ -259,205 +253,83 @@ static void updates_by_the_cpu_wait_within_the_call(void)
 	card_close(&other);
 }
 
-/* ---- syncobjs of GEM_VA -------------------------------------------------------------------------- */
+/* ---- many at once ---------------------------------------------------------------------------- */
 
-static uint32_t syncobj_create(void)
-{
-	struct drm_syncobj_create args = { 0 };
+enum { THREADS = 3, ROUNDS = 200 };
 
-	CHECK_EQ(call(fd, DRM_IOCTL_SYNCOBJ_CREATE, &args), 0);
-	return args.handle;
-}
-
-static void syncobj_destroy(uint32_t handle)
-{
-	struct drm_syncobj_destroy args = { .handle = handle };
-
-	CHECK_EQ(call(fd, DRM_IOCTL_SYNCOBJ_DESTROY, &args), 0);
-}
-
-static int syncobj_wait(uint32_t handle, int64_t timeout_ns)
-{
-	struct drm_syncobj_wait args = { .handles = (uintptr_t)&handle, .count_handles = 1,
-		                         .timeout_nsec = timeout_ns };
-
-	return call(fd, DRM_IOCTL_SYNCOBJ_WAIT, &args);
-}
-
-static int point_wait(uint32_t handle, uint64_t point, int64_t timeout_ns)
-{
-	struct drm_syncobj_timeline_wait args = { .handles = (uintptr_t)&handle,
-		                                  .points = (uintptr_t)&point,
-		                                  .count_handles = 1,
-		                                  .timeout_nsec = timeout_ns };
-
-	return call(fd, DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT, &args);
-}
-
-struct tail {
-	uint32_t out;
-	uint64_t point;
-	const uint32_t *in;
-	uint32_t in_count;
+struct worker {
+	pthread_t thread;
+	uint32_t handle;
+	uint64_t at;
+	int error;
 };
 
-static int va_synced(uint32_t operation, uint32_t flags, uint64_t address, struct tail tail)
+static void *worker_run(void *argument)
 {
-	struct drm_amdgpu_gem_va args = { .handle = bo, .operation = operation, .flags = flags,
-		                          .va_address = address, .map_size = PAGE,
-		                          .vm_timeline_syncobj_out = tail.out,
-		                          .vm_timeline_point = tail.point,
-		                          .input_fence_syncobj_handles = (uintptr_t)tail.in,
-		                          .num_syncobj_handles = tail.in_count };
+	struct worker *worker = argument;
 
-	return call(fd, DRM_IOCTL_AMDGPU_GEM_VA, &args);
-}
+	for (int i = 0; i < ROUNDS && !worker->error; i++) {
+		uint32_t delay = i & 1 ? DELAY : 0;
+		uint64_t at = worker->at + (i % 16) * 16 * PAGE;
 
-static void older_kernels_ignore_the_tail(void)
-{
-	uint32_t unknown = 999;
-
-	CHECK_EQ(va_synced(AMDGPU_VA_OP_MAP, RW | DELAY, VA,
-	                   (struct tail){ 999, 1, &unknown, 1 }), 0);
-	CHECK_EQ(va_synced(AMDGPU_VA_OP_UNMAP, 0, VA, (struct tail){ 999, 0, NULL, 7 }), 0);
-}
-
-static void delay_with_a_timeline_is_refused(void)
-{
-	uint32_t out = syncobj_create();
-
-	CHECK_EQ(va_synced(AMDGPU_VA_OP_MAP, RW | DELAY, VA, (struct tail){ .out = out }), -EINVAL);
-	/* Before the syncobj is looked up, before the handle is. */
-	CHECK_EQ(va_synced(AMDGPU_VA_OP_MAP, RW | DELAY, VA, (struct tail){ .out = 999 }), -EINVAL);
-	CHECK_EQ(va_clear(fd, 0, VA, PAGE), 0);
-	syncobj_destroy(out);
-}
-
-static void unknown_syncobjs_are_enoent_and_change_nothing(void)
-{
-	uint32_t unknown = 999, zero = 0, empty = syncobj_create();
-	uint64_t before = stats(&card).mappings;
-
-	CHECK_EQ(va_synced(AMDGPU_VA_OP_MAP, RW, VA, (struct tail){ .out = 999 }), -ENOENT);
-	CHECK_EQ(va_synced(AMDGPU_VA_OP_MAP, RW, VA, (struct tail){ .in = &unknown, .in_count = 1 }),
-	         -ENOENT);
-	CHECK_EQ(va_synced(AMDGPU_VA_OP_MAP, RW, VA, (struct tail){ .in = &zero, .in_count = 1 }),
-	         -EINVAL);
-	CHECK_EQ(va_synced(AMDGPU_VA_OP_MAP, RW, VA, (struct tail){ .in = &empty, .in_count = 1 }),
-	         -EINVAL);
-	CHECK_EQ(va_synced(AMDGPU_VA_OP_MAP, RW, VA,
-	                   (struct tail){ .in = (const uint32_t *)16, .in_count = 1 }),
-	         -EFAULT);
-	/* Inputs come before the timeline, and both before the operation's own errors. */
-	CHECK_EQ(va_synced(AMDGPU_VA_OP_MAP, RW, VA,
-	                   (struct tail){ .out = 999, .in = &zero, .in_count = 1 }),
-	         -EINVAL);
-	CHECK_EQ(va_synced(AMDGPU_VA_OP_MAP, RW, VA + 1, (struct tail){ .out = 999 }), -ENOENT);
-	CHECK_EQ(stats(&card).mappings, before);
-	syncobj_destroy(empty);
-}
-
-static void point_zero_replaces_the_binary_fence(void)
-{
-	uint32_t out = syncobj_create();
-	struct emu_fence *move = hold(fd, MOVE_OF_BUFFER, bo);
-
-	CHECK_EQ(va_synced(AMDGPU_VA_OP_MAP, RW, VA, (struct tail){ .out = out }), 0);
-	CHECK_EQ(syncobj_wait(out, 0), -ETIME);
-	let_go(move);
-	CHECK_EQ(syncobj_wait(out, INT64_MAX), 0);
-	CHECK_EQ(walk_now(fd, VA).valid, 1);
-	CHECK_EQ(va_unmap(fd, bo, 0, VA), 0);
-	syncobj_destroy(out);
-}
-
-static void other_points_are_added_to_the_timeline(void)
-{
-	uint32_t out = syncobj_create();
-	struct emu_fence *submission;
-
-	CHECK_EQ(va_synced(AMDGPU_VA_OP_MAP, RW, VA, (struct tail){ .out = out, .point = 3 }), 0);
-	CHECK_EQ(point_wait(out, 3, INT64_MAX), 0);
-	CHECK_EQ(walk_now(fd, VA).valid, 1);
-	submission = hold(fd, SUBMISSION_OF_THIS_VM, 0);
-	CHECK_EQ(va_synced(AMDGPU_VA_OP_UNMAP, 0, VA, (struct tail){ .out = out, .point = 4 }), 0);
-	CHECK_EQ(point_wait(out, 3, 0), 0);
-	CHECK_EQ(point_wait(out, 4, 0), -ETIME);
-	CHECK_EQ(walk_now(fd, VA).valid, 1);
-	let_go(submission);
-	CHECK_EQ(point_wait(out, 4, INT64_MAX), 0);
-	CHECK_EQ(walk_now(fd, VA).valid, 0);
-	syncobj_destroy(out);
-}
-
-static void a_call_that_writes_nothing_still_signals(void)
-{
-	uint32_t out = syncobj_create();
-
-	CHECK_EQ(va_synced(AMDGPU_VA_OP_CLEAR, 0, VA, (struct tail){ .out = out, .point = 1 }), 0);
-	CHECK_EQ(point_wait(out, 1, INT64_MAX), 0);
-	syncobj_destroy(out);
-}
-
-static void a_failed_call_signals_nothing(void)
-{
-	uint32_t out = syncobj_create();
-
-	CHECK_EQ(va_synced(AMDGPU_VA_OP_UNMAP, 0, VA, (struct tail){ .out = out }), -ENOENT);
-	CHECK_EQ(syncobj_wait(out, 0), -EINVAL); /* no fence */
-	syncobj_destroy(out);
-}
-
-struct waiting_call {
-	uint32_t in;
-	volatile int done;
-};
-
-static void *waiting_call_run(void *argument)
-{
-	struct waiting_call *waiting = argument;
-	int error = va_synced(AMDGPU_VA_OP_MAP, RW, VA,
-	                      (struct tail){ .in = &waiting->in, .in_count = 1 });
-
-	__atomic_store_n(&waiting->done, error ? error : 1, __ATOMIC_RELEASE);
+		worker->error = va_replace(fd, worker->handle, delay, at, 0, 16 * PAGE);
+		if (!worker->error && i % 3 == 0)
+			worker->error = va_unmap(fd, worker->handle, delay, at);
+		if (!worker->error && i % 5 == 0)
+			worker->error = va_clear(fd, delay, worker->at, 8 * PAGE);
+		if (!worker->error && i % 50 == 0)
+			worker->error = va_clear(fd, 0, worker->at, HUGE);
+	}
+	if (!worker->error)
+		worker->error = va_clear(fd, DELAY, worker->at, HUGE);
+	if (!worker->error)
+		worker->error = va_map(fd, worker->handle, 0, worker->at, HUGE, HUGE);
 	return NULL;
 }
 
-static void inputs_are_waited_for_within_the_call_and_without_the_vm(void)
+static void many_threads_may_change_one_address_space(void)
 {
-	struct waiting_call waiting = { .in = syncobj_create() };
-	struct emu_fence *move = hold(fd, MOVE_OF_BUFFER, bo);
-	pthread_t thread;
+	struct worker workers[THREADS] = { 0 };
 
-	/* The syncobj is that of a job that can't run yet. */
-	CHECK_EQ(va_synced(AMDGPU_VA_OP_MAP, RW, VA + PAGE, (struct tail){ .out = waiting.in }), 0);
-	CHECK_EQ(pthread_create(&thread, NULL, waiting_call_run, &waiting), 0);
-	let_threads_run();
-	CHECK_EQ(__atomic_load_n(&waiting.done, __ATOMIC_ACQUIRE), 0);
-	CHECK_EQ(va_map(fd, bo, DELAY, VA + 2 * PAGE, 0, PAGE), 0); /* others get through */
-	CHECK_EQ(va_map(fd, bo, DELAY, VA, 0, PAGE), 0);
-	CHECK_EQ(va_unmap(fd, bo, DELAY, VA), 0); /* it has nothing mapped yet */
-	let_go(move);
-	CHECK_EQ(pthread_join(thread, NULL), 0);
-	CHECK_EQ(waiting.done, 1);
-	CHECK_MAPPED(fd, VA, bo, 0);
-	CHECK_EQ(va_clear(fd, 0, VA, HUGE), 0);
-	syncobj_destroy(waiting.in);
+	card_prepare_submissions(&card);
+	for (uint64_t i = 0; i < THREADS; i++) {
+		workers[i].handle = bo_create(fd, 2 * HUGE, i & 1 ? ALWAYS : 0);
+		workers[i].at = VA + GIB + i * HUGE;
+		CHECK_EQ(pthread_create(&workers[i].thread, NULL, worker_run, &workers[i]), 0);
+	}
+	for (int i = 0; i < ROUNDS; i++)
+		CHECK_EQ(cs_nop(&card, &workers[0].handle, 1), 0);
+	for (int i = 0; i < THREADS; i++) {
+		CHECK_EQ(pthread_join(workers[i].thread, NULL), 0);
+		CHECK_EQ(workers[i].error, 0);
+	}
+	for (int i = 0; i < THREADS; i++) {
+		CHECK_MAPPED(fd, workers[i].at + MIB, workers[i].handle, HUGE + MIB);
+		CHECK_EQ(bo_close(fd, workers[i].handle), 0);
+	}
 }
 
-static void run_syncobjs(void)
+static void many_operations_leave_nothing(void)
 {
-	if (!kernel_is("7.2")) {
-		RUN(older_kernels_ignore_the_tail);
-		return;
+	struct vmkv_emulator_stats before, after;
+
+	CHECK_EQ(cs_nop(&card, &bo, 1), 0);
+	settle(fd);
+	before = stats(&card);
+	for (uint64_t i = 0; i < 20000; i++) {
+		uint64_t at = VA + (i % 500) * PAGE;
+
+		CHECK_EQ(va_map(fd, bo, i % 7 ? DELAY : 0, at, 0, PAGE), 0);
+		if (i % 500 == 499)
+			CHECK_EQ(va_clear(fd, 0, VA, HUGE), 0);
 	}
-	RUN(delay_with_a_timeline_is_refused);
-	RUN(unknown_syncobjs_are_enoent_and_change_nothing);
-	RUN(point_zero_replaces_the_binary_fence);
-	RUN(other_points_are_added_to_the_timeline);
-	RUN(a_call_that_writes_nothing_still_signals);
-	RUN(a_failed_call_signals_nothing);
-	RUN(inputs_are_waited_for_within_the_call_and_without_the_vm);
+	CHECK_EQ(cs_nop(&card, &bo, 1), 0);
+	settle(fd);
+	after = stats(&card);
+	CHECK_EQ(after.mappings, before.mappings);
+	CHECK_EQ(after.page_table_bytes, before.page_table_bytes);
+	CHECK_EQ(after.vram_used_bytes, before.vram_used_bytes);
+	CHECK(after.fences <= before.fences + 4);
 }
 
 int main(void)
@@ -482,7 +354,8 @@ int main(void)
 		RUN(an_always_valid_buffers_map_is_waited_for);
 		RUN(an_unlisted_buffers_own_map_is_not_waited_for);
 		RUN(updates_by_the_cpu_wait_within_the_call);
-		run_syncobjs();
+		RUN(many_threads_may_change_one_address_space);
+		RUN(many_operations_leave_nothing);
 		card_close(&card);
 	}
 	return 0;

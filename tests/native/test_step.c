@@ -31,7 +31,7 @@ static void a_step_maps_what_the_length_needs(void)
 static void memory_is_there_and_reads_zero(void)
 {
 	struct rig r;
-	const uint32_t *at;
+	const volatile uint32_t *at;
 
 	rig_begin(&r);
 	at = words(span_of(&r, seq_of(&r, 130), 0, 1, 0).address);

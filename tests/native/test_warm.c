@@ -29,7 +29,7 @@ static void check_reads(struct rig *r, vmkv_seq seq, uint32_t value)
 {
 	for (uint32_t layer = 0; layer < 2; layer++) {
 		struct vmkv_span span = span_of(r, seq, 0, layer, 0);
-		const uint32_t *at = words(span.address);
+		const volatile uint32_t *at = words(span.address);
 
 		for (uint64_t i = 0; i < span.mapped_tokens * ROW / 4; i++)
 			CHECK_EQ(at[i], value);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the tests of the emulated address space share: raw ioctls in their usual forms, on one file of one
- * card, and looks into the page tables.
+ * What the tests of the emulated address space share: raw ioctls in their usual forms, on one file
+ * of one card, and looks into the page tables.
  */
 #ifndef VM_FIXTURE_H
 #define VM_FIXTURE_H
 
 #include <errno.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -18,7 +19,7 @@
 #define GIB (1024 * MIB)
 #define PAGE UINT64_C(4096)
 #define HUGE (2 * MIB)
-#define VA (UINT64_C(128) * GIB) /* where tests map: aligned to all sizes of entries below 128 GiB */
+#define VA (UINT64_C(128) * GIB) /* where tests map: aligned to what entries up to 1 GiB need */
 #define VA_BITS ((UINT64_C(1) << 48) - 1)
 #define IB_VA (UINT64_C(64) * GIB)
 #define RESULT_VA (IB_VA + MIB)
@@ -109,7 +110,7 @@ static inline void *bo_view(int fd, uint32_t handle, uint64_t bytes)
 	return view;
 }
 
-/* ---- GEM_VA ------------------------------------------------------------------------------------ */
+/* ---- GEM_VA ---------------------------------------------------------------------------------- */
 
 static inline int va_op(int fd, uint32_t operation, uint32_t handle, uint32_t flags,
                         uint64_t address, uint64_t offset, uint64_t bytes)
@@ -143,7 +144,13 @@ static inline int va_clear(int fd, uint32_t delay, uint64_t address, uint64_t by
 	return va_op(fd, AMDGPU_VA_OP_CLEAR, 0, delay, address, 0, bytes);
 }
 
-/* ---- looking ----------------------------------------------------------------------------------- */
+/* Long enough for what doesn't wait to be done; that nothing happened is only likely, never sure. */
+static inline void let_threads_run(void)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL);
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
 
 /* Wait until all page-table jobs that were made have run. */
 static inline void settle(int fd)
@@ -177,7 +184,7 @@ static inline struct vmkv_emulator_entry walk(int fd, uint64_t address)
 	return walk_now(fd, address);
 }
 
-/* ---- inside the card: fences that a test signals when it likes --------------------------------- */
+/* ---- inside the card: fences that a test signals when it likes ------------------------------- */
 
 enum held_by { SUBMISSION_OF_THIS_VM, SUBMISSION_OF_ANOTHER, MOVE_OF_BUFFER };
 
@@ -191,7 +198,8 @@ static inline struct emu_fence *hold(int fd, enum held_by what, uint32_t handle)
 	pthread_mutex_lock(&file->gpu->lock);
 	if (what == MOVE_OF_BUFFER)
 		resv = emu_bo_resv(emu_handle_find(file, handle)->bo);
-	CHECK_EQ(emu_fence_create(file->gpu, what == SUBMISSION_OF_THIS_VM ? file->vm : NULL, &fence),
+	CHECK_EQ(emu_fence_create(file->gpu, what == SUBMISSION_OF_THIS_VM ? file->vm : NULL,
+	                          &fence),
 	         0);
 	CHECK_EQ(emu_resv_add(resv, fence,
 	                      what == MOVE_OF_BUFFER ? EMU_USAGE_KERNEL : EMU_USAGE_WRITE),
@@ -229,7 +237,7 @@ static inline struct vmkv_emulator_stats stats(const struct card *card)
 	return stats;
 }
 
-/* ---- submissions ------------------------------------------------------------------------------- */
+/* ---- submissions ----------------------------------------------------------------------------- */
 
 #define SDMA_NOP 0u
 #define IB_DWORDS 256
@@ -261,12 +269,15 @@ static inline void context_destroy(int fd, uint32_t context)
 	CHECK_EQ(call(fd, DRM_IOCTL_AMDGPU_CTX, &args), 0);
 }
 
-/* Submit what lies in the IB buffer (n dwords), with the buffers listed besides those of the card's. */
+/* Submit what lies in the IB buffer (n dwords), with the buffers listed besides those of the
+ * card's. */
 static inline int cs_submit(struct card *card, uint32_t context, uint32_t dwords,
                             const uint32_t *handles, uint32_t n, uint64_t *ret)
 {
 	struct drm_amdgpu_bo_list_entry entries[16] = { { card->ib, 0 }, { card->result, 0 } };
-	struct drm_amdgpu_bo_list_in list = { .operation = ~0u, .list_handle = ~0u, .bo_number = n + 2,
+	struct drm_amdgpu_bo_list_in list = { .operation = ~0u,
+		                              .list_handle = ~0u,
+		                              .bo_number = n + 2,
 		                              .bo_info_size = sizeof(entries[0]),
 		                              .bo_info_ptr = (uintptr_t)entries };
 	struct drm_amdgpu_cs_chunk_ib ib = { .va_start = IB_VA, .ib_bytes = 4 * dwords,
@@ -290,8 +301,10 @@ static inline int cs_submit(struct card *card, uint32_t context, uint32_t dwords
 
 static inline int cs_wait(int fd, uint32_t context, uint64_t number)
 {
-	union drm_amdgpu_wait_cs args = { .in = { .handle = number, .timeout = INT64_MAX,
-		                                  .ip_type = AMDGPU_HW_IP_DMA, .ctx_id = context } };
+	union drm_amdgpu_wait_cs args = { .in = { .handle = number,
+		                                  .timeout = INT64_MAX,
+		                                  .ip_type = AMDGPU_HW_IP_DMA,
+		                                  .ctx_id = context } };
 
 	return call(fd, DRM_IOCTL_AMDGPU_WAIT_CS, &args);
 }
