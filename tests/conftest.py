@@ -24,6 +24,8 @@ def device_names() -> list[str]:
 
 # What tests need that only the host device has.
 HOST_ONLY = {
+    "test_cut_session_begins_anew": "memory that is back as soon as it is given back",
+    "test_repeats": "memory that is back as soon as it is given back",
     "test_device_smaller_than_budget": "the device option memory",
     "test_device_smaller_than_one_request": "the device option memory",
     "test_shareable_is_counted_once": "the device option memory",

@@ -72,7 +72,7 @@ def test_what_never_fits() -> None:
     """Memory for 90 tokens holds no reservation of 100."""
     modelled = model((20, 0), (60, 0), budget_tokens=90)
     assert figures(modelled.contiguous[0]) == (0, 2, 0, 0, 0)
-    assert modelled.contiguous[0].waste_mean == 0
+    assert modelled.contiguous[0].waste_mean is None
     assert figures(modelled.contiguous[1]) == (1, 1, 0, 1, 50 * TOKEN)
     assert figures(modelled.paged) == (2, 0, 1, 1, 64 * TOKEN)
 
@@ -92,6 +92,16 @@ def test_session() -> None:
     assert paged.bytes_peak == 32 * TOKEN
     assert paged.waste_mean == pytest.approx((3 * (1 - 20 / 32) + 1 - 10 / 16) / 4)
     assert modelled.contiguous[0].waste_mean == pytest.approx((3 * 0.8 + 0.9) / 4)
+
+
+def test_session_that_waits_for_days() -> None:
+    """10^7 steps of waiting at 20 tokens of 32, of which one is taken: all count."""
+    request = Request(0, 2, 20, 0, 20 * 10**7, (Round(3, 40, 0),))
+    paged = model_baselines(
+        ONE, [request], agents=1, budget_bytes=1000 * TOKEN, max_tokens=100
+    ).paged
+    assert paged.idle_steps == 10**7 - 1
+    assert paged.waste_mean == pytest.approx(1 - 20 / 32)
 
 
 def test_window() -> None:
@@ -171,6 +181,9 @@ def test_conclusion_follows_the_figures() -> None:
     assert "for 3 agents, but 2 requests are too long for that." in text
     text = conclude(make_report(waste_mean=0.0004), make_baselines(0, 3))
     assert "less than 0.1% of it was unused" in text
+    unserved = Baseline(scheme="paged", tokens=None)
+    nobody = dataclasses.replace(make_baselines(0, 0), paged=unserved)
+    assert "was unused on average." in conclude(make_report(), nobody)
     text = conclude(make_report(skipped=1), make_baselines(6, 6, skipped=2))
     assert "but 1 request is too long for that" in text
     assert "Memory was not what limits here" in text

@@ -4,13 +4,14 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import vmkv
-from vmkv.checks import Checks
+from vmkv.checks import Checks, attention
 from vmkv.geometry import Geometry, Group, Tensor
-from vmkv.replay import Report, replay
-from vmkv.rows import Part
+from vmkv.replay import Report, _percentile, replay
+from vmkv.rows import Part, Writer
 from vmkv.traces import Request, Round
 
 # One layer of 64-byte rows for K and V: 64 tokens fill a page of 4 KiB each.
@@ -116,7 +117,7 @@ def test_too_long_is_skipped(device_name: str) -> None:
     report = run(device_name, make_requests((101, 0), (60, 40), (60, 41)), max_tokens=100)
     assert (report.requests, report.skipped) == (1, 2)
     report = run(device_name, make_requests((101, 0)), max_tokens=100)
-    assert (report.requests, report.skipped, report.steps, report.waste_max) == (0, 1, 0, 0.0)
+    assert (report.requests, report.skipped, report.steps, report.waste_max) == (0, 1, 0, None)
 
 
 def test_waste(device_name: str) -> None:
@@ -163,6 +164,50 @@ def test_nothing_is_written_while_a_session_waits(device_name: str, name: str) -
     assert second.bytes_written == first.bytes_written
 
 
+def test_idle_steps_are_counted_and_not_taken(
+    device_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Days of waiting: 3 steps before, 10^7 while all wait, of which the last is taken, and 2 after
+    it. The second session is there for the first 2 only. Figures are those of all steps: in the
+    wait 32 of 64 rows are empty."""
+    requests = [
+        Request(0, 2, 30, 2, 20 * 10_000_000, (Round(3, 34, 1),)),
+        Request(1, 4, 64, 1),
+    ]
+    taken = 0
+    step = vmkv.Batch.step
+
+    def count(batch: vmkv.Batch, *arguments: Any, **named: Any) -> int:
+        nonlocal taken
+        taken += 1
+        return step(batch, *arguments, **named)
+
+    monkeypatch.setattr(vmkv.Batch, "step", count)
+    report = run(device_name, requests, warm="off")
+    assert (report.steps, report.idle_steps, taken) == (3 + 10_000_000 + 2, 10_000_000 - 1, 6)
+    assert report.waste_mean == pytest.approx(0.5, abs=1e-6)
+    assert report.waste_p99 == 0.5
+    assert report.waste_max == 0.5
+    assert report.failures == []
+
+
+def test_no_step_is_passed_over_while_one_works(device_name: str) -> None:
+    """The other takes 60 steps, so 40 of the 100 are left, of which the last is taken."""
+    requests = [Request(0, 2, 30, 0, 2000, (Round(3, 31, 0),)), Request(1, 4, 1, 60)]
+    report = run(device_name, requests)
+    assert (report.steps, report.idle_steps) == (1 + 100 + 1, 100 - 60 - 1)
+
+
+@pytest.mark.parametrize("percent", [0, 1, 50, 99, 100])
+def test_percentile_of_repeated_values(percent: float) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        counts = rng.integers(1, 40, rng.integers(1, 8))
+        values = np.sort(rng.random(len(counts)))
+        expected = np.percentile(np.repeat(values, counts), percent)
+        assert _percentile(values, counts, percent) == pytest.approx(expected, abs=1e-12)
+
+
 def test_cut_session_begins_anew(device_name: str) -> None:
     """It keeps its place, and what it held serves it again; admission counts the longest round."""
     later = (Round(3, 65, 1, cut=True), Round(4, 10, 0, cut=True))
@@ -194,18 +239,18 @@ def test_sessions_of_other_geometries(device_name: str, name: str, layout: str) 
 def test_rows_of_before_a_cut_are_found(device_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sequence after the cut isn't written to, and the memory isn't zeroed: it holds rows of
     the same tokens of the same request."""
-    write = Part.write
+    write = Writer.write
     monkeypatch.setattr(Checks, "check_zero", lambda *_: None)
     written: set[int] = set()
 
-    def write_once(part: Part, first: int, last: int) -> int:
-        written.add(part.sequence.id)
-        return write(part, first, last) if len(written) == 1 else 0
+    def write_once(writer: Writer, first: int, last: int) -> int:
+        written.add(writer.parts[0].sequence.id)
+        return write(writer, first, last) if len(written) == 1 else 0
 
     requests = [Request(0, 2, 200, 0, 0, (Round(3, 150, 0, cut=True),))]
     options: dict[str, Any] = {"max_slots": 1, "slot_count": 1, "zero": False}
     assert run(device_name, requests, **options).checks_failed == 0
-    monkeypatch.setattr(Part, "write", write_once)
+    monkeypatch.setattr(Writer, "write", write_once)
     assert run(device_name, requests, **options).checks_failed > 0
 
 
@@ -295,6 +340,20 @@ def test_slots_that_retire_are_waited_for(device_name: str) -> None:
 # ---- checks find what is wrong
 
 
+def harm_after_writing(
+    monkeypatch: pytest.MonkeyPatch, harm: Callable[[Part, int, int], None]
+) -> None:
+    write = Writer.write
+
+    def write_badly(writer: Writer, first: int, last: int) -> int:
+        written = write(writer, first, last)
+        for part in writer.parts:
+            harm(part, first, last)
+        return written
+
+    monkeypatch.setattr(Writer, "write", write_badly)
+
+
 def scribble_old(part: Part, first: int, last: int) -> None:
     if last > 100:
         part.array(0)[40, 3] ^= 1
@@ -321,14 +380,7 @@ def test_corruption_is_found(
     harm: Callable[[Part, int, int], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    write = Part.write
-
-    def write_badly(part: Part, first: int, last: int) -> int:
-        written = write(part, first, last)
-        harm(part, first, last)
-        return written
-
-    monkeypatch.setattr(Part, "write", write_badly)
+    harm_after_writing(monkeypatch, harm)
     report = run(device_name, make_requests((200, 20)), layout=layout)
     assert report.requests == 1
     assert report.checks_failed > 0
@@ -336,15 +388,11 @@ def test_corruption_is_found(
 
 
 def test_corrupted_state_is_found(device_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = Part.write
-
-    def write_badly(part: Part, first: int, last: int) -> int:
-        written = write(part, first, last)
+    def harm(part: Part, first: int, last: int) -> None:
         if part.is_state:
             part.array(last % part.layers)[0, -1] ^= 1
-        return written
 
-    monkeypatch.setattr(Part, "write", write_badly)
+    harm_after_writing(monkeypatch, harm)
     report = run(device_name, make_requests((200, 20)), GEOMETRIES["state"])
     assert report.checks_failed > 0
     assert all(text.startswith("group 1") for text in report.failures)
@@ -394,18 +442,31 @@ def test_leak_is_found(device_name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert report.failures[0].startswith("after the last request: sequences is 1, live_bytes is")
 
 
+def test_attention_over_very_many_tokens(device_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads a stretch of them. A row of a head here is 32 bytes."""
+    lengths = []
+
+    def note(query: Any, keys: Any, values: Any) -> Any:
+        lengths.append(len(keys))
+        return attention(query, keys, values)
+
+    monkeypatch.setattr("vmkv.checks._HEAD_BYTES_MAX", 32 * 100)
+    monkeypatch.setattr("vmkv.checks.attention", note)
+    report = run(device_name, make_requests((300, 8), (60, 8)))
+    assert report.failures == []
+    assert max(lengths) == 100
+    assert min(lengths) < 100
+
+
 def test_attention_finds_one_bit(device_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With no check of rows, attention alone sees a wrong value of a row."""
     monkeypatch.setattr(Checks, "check_rows", lambda *_: None)
     assert run(device_name, make_requests((300, 8))).checks_failed == 0
-    write = Part.write
 
-    def write_badly(part: Part, first: int, last: int) -> int:
-        written = write(part, first, last)
+    def harm(part: Part, first: int, last: int) -> None:
         part.array(0)[last - 1, 1] ^= 0x10
-        return written
 
-    monkeypatch.setattr(Part, "write", write_badly)
+    harm_after_writing(monkeypatch, harm)
     report = run(device_name, make_requests((300, 8)))
     assert report.checks_failed > 0
     assert all("attention of head" in text for text in report.failures)

@@ -1,8 +1,11 @@
 """`vmkv replay`: its options, its output and its exit codes."""
 
+import contextlib
 import json
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from rich.console import Console
 
 import vmkv.commands.replay
 from vmkv.commands import main
-from vmkv.rows import Part
+from vmkv.rows import Writer
 
 KEYS = (
     "device",
@@ -92,8 +95,81 @@ def test_table_is_whole_where_it_is_narrow(trace: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("COLUMNS", "40")
     result = invoke(trace, *OPTIONS, "--limit", "1")
     assert result.exit_code == 0, result.stderr
-    assert max(map(len, result.stdout.splitlines())) <= 40
     assert "…" not in result.stdout
+    lines = result.stdout.splitlines()
+    # Of the comparison each line is one, however wide that makes it.
+    schemes = [line for line in lines if re.match(r"reserve [\d,]+ \*|paged by 16 \*|vmkv  ", line)]
+    assert len(schemes) == 4
+    for line in schemes:
+        assert len(re.findall(r"\d+(?:\.\d+)?%|\d+ [KMG]iB|\d+\.\d+ [KMG]iB", line)) == 2
+    assert (
+        max(len(line) for line in lines if "%  " not in line and "agents  done" not in line) <= 40
+    )
+
+
+def test_nobody_served_has_no_waste(trace: Path) -> None:
+    """A reservation of 2,048 tokens is 60 MiB; one of 1,024 fits."""
+    options = (*OPTIONS[:2], "--budget", "50MiB", "--agents", "2", "--max-tokens", "2048")
+    report = json.loads(invoke(trace, *options, "--json").stdout)
+    longest, shorter = report["modelled"]["contiguous"]
+    assert (longest["requests"], longest["waste_mean"]) == (0, None)
+    assert shorter["waste_mean"] > 0
+    lines = [line.split() for line in invoke(trace, *options).stdout.splitlines()]
+    assert next(line[-1] for line in lines if line[:2] == ["reserve", "2,048"]) == "-"
+    result = invoke(trace, *options, "--limit", "1", "--max-tokens", "10")
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert next(line[1] for line in lines if line[:1] == ["waste"]) == "-"
+    assert "0.0%" not in result.stdout
+
+
+def test_floor(trace: Path) -> None:
+    report = json.loads(invoke(trace, *OPTIONS, "--floor", "--json").stdout)
+    assert report["write_ratio"] == report["floor_seconds"] / report["write_seconds"] > 0
+    assert "of the speed of a plain loop in C" in invoke(trace, *OPTIONS, "--floor").stdout
+    report = json.loads(invoke(trace, *OPTIONS, "--json").stdout)
+    assert (report["floor_seconds"], report["write_ratio"]) == (None, None)
+    assert "plain loop" not in invoke(trace, *OPTIONS).stdout
+
+
+def test_floor_takes_as_much_memory_again(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vmkv.commands.replay, "available_bytes", lambda: 300 << 20)
+    assert invoke(trace, *OPTIONS).exit_code == 0
+    result = invoke(trace, *OPTIONS, "--floor")
+    assert result.exit_code == 1
+    assert "but 300 MiB of memory is free here: give --budget 112MiB or less" in result.stderr
+
+
+def memory_of(process: int) -> int:
+    """Bytes that a process has taken. What RssShmem tells counts a memfd's page once for each of
+    its mappings, so the file is asked instead."""
+    root = Path("/proc", str(process))
+    fields = dict(line.split(":") for line in (root / "status").read_text().splitlines())
+    own = sum(int(fields[name].split()[0]) for name in ("RssAnon", "RssFile", "VmPTE")) * 1024
+    files = {
+        (status := path.stat()).st_ino: status.st_blocks * 512
+        for path in (root / "fd").iterdir()
+        if str(path.readlink()).startswith("/memfd:vmkv")
+    }
+    return own + sum(files.values())
+
+
+@pytest.mark.parametrize("layout", ["layer", "token"])
+def test_memory_is_the_budget_and_little_more(layout: str) -> None:
+    """At most 300 MB, with all of the budget in use."""
+    options = ["--budget", "1GiB", "--limit", "20", "--layout", layout, "--json"]
+    program = f"from vmkv.commands import main\nmain({['replay', *options]})"
+    peak = 0
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        while process.poll() is None:
+            # It may end in between.
+            with contextlib.suppress(OSError, KeyError):
+                peak = max(peak, memory_of(process.pid))
+            time.sleep(0.01)
+        assert process.stdout is not None
+        report = json.load(process.stdout)
+    assert report["requests"] > 0
+    assert report["mapped_bytes_peak"] > 0.8 * (1 << 30)
+    assert report["mapped_bytes_peak"] < peak <= (1 << 30) + 300_000_000
 
 
 def test_modelled(trace: Path) -> None:
@@ -178,7 +254,7 @@ def test_default_trace_and_budget() -> None:
 
 
 def test_failed_checks_exit_1(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Part, "write", lambda part, first, last: 0)
+    monkeypatch.setattr(Writer, "write", lambda writer, first, last: 0)
     result = invoke(trace, "--json", *OPTIONS)
     assert result.exit_code == 1
     assert json.loads(result.stdout)["checks_failed"] > 0
@@ -223,8 +299,21 @@ def test_budget_beyond_memory(trace: Path, monkeypatch: pytest.MonkeyPatch) -> N
         (["--max-tokens", "-1"], "-1"),
         (["--seed", "x"], "x"),
         (["--format", "csv"], "csv"),
-        (["--page", "5000"], "page"),
-        (["--budget", "1MiB"], "budget"),
+        (["--page", "5000"], "--page 5,000 B is not a power of two from 4 KiB to 2 MiB"),
+        (["--page", "4MiB"], "--page 4 MiB is not a power of two"),
+        (["--budget", "1MiB"], "--budget of 1 MiB is less than one page for every span"),
+        (["--budget", "1"], "--budget of 1 B is less than one page for every span of a sequence: "),
+        (["--budget", "1"], "sequence: 72 spans x 64 KiB = 4.50 MiB"),
+        (
+            ["--layout", "token", "--max-tokens", str(2**32 - 2)],
+            "a span of 4,294,967,294 tokens x 144 KiB is more than 2^31 pages: "
+            "lower --max-tokens or raise --page",
+        ),
+        (
+            ["--agents", "65536", "--max-tokens", str(2**32 - 2)],
+            "for 131,072 slots of 4,294,967,294 tokens pass 64 bits: "
+            "lower --max-tokens or --agents",
+        ),
         (["--device", "host?bogus=1"], "bogus"),
         (["--bogus"], "--bogus"),
     ],
@@ -259,10 +348,19 @@ def test_options_out_of_range(option: tuple[str, str]) -> None:
 def test_a_replay_that_completes_nothing_says_why() -> None:
     result = invoke("--limit", "2", "--max-tokens", "10")
     assert result.exit_code == 0
-    assert "none of the 2 could ever fit" in result.stderr
+    assert "none of the 2 could ever fit, as each is longer than --max-tokens 10" in result.stderr
+    result = invoke("--limit", "1", "--max-tokens", "10")
+    assert "the only one could never fit, as it is longer than --max-tokens 10" in result.stderr
     result = invoke("--limit", "2", "--budget", "1GiB", "--device", "host?memory=4MiB")
     assert result.exit_code == 1
     assert "the device has too little memory or too few mappings" in result.stderr
+
+
+def test_too_many_addresses() -> None:
+    result = invoke("--agents", "65536", "--page", "4KiB")
+    assert result.exit_code == 1
+    assert "288 TiB of addresses for 131,072 slots of 16,384 tokens" in result.stderr
+    assert "in one piece; lower --max-tokens or --agents" in result.stderr
 
 
 def test_a_limit_of_the_process_is_no_wrong_usage() -> None:

@@ -129,6 +129,19 @@ def test_samples_are_thinned_out(trace: Path, monkeypatch: pytest.MonkeyPatch) -
     assert max(sample.live_bytes for sample in samples) == run.report.live_bytes_peak
 
 
+def test_steps_passed_over_have_samples(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sample a stretch of steps, whether they were taken or not."""
+    monkeypatch.setattr(recorder, "_SAMPLES", 8)
+    header = "session_id,arrival_time,round_idx,prefix_len,input_len,output_len,tool_wait_after_ms"
+    trace.write_text(f"{header}\n0,0,0,0,20,5,20000000\n0,0,1,25,9,2,0\n")
+    looked = Run(trace)
+    stride, samples = looked.recorder.stride, looked.recorder.samples
+    assert looked.recorder.steps == looked.report.steps == 6 + 1_000_000 + 3
+    assert len(samples) == -(-looked.report.steps // stride) < 16
+    assert [(sample.step - 1) // stride for sample in samples] == list(range(len(samples)))
+    assert len({sample.live_bytes for sample in samples[1:-1]}) == 1
+
+
 # ---- bars
 
 

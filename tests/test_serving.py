@@ -2,7 +2,7 @@
 
 import pytest
 
-from vmkv.serving import Progress
+from vmkv.serving import Agent, Counts, Progress, Serving
 from vmkv.sharing import Prefixes, most_shared_tokens, shared_tokens
 from vmkv.traces import Request, Round
 
@@ -51,6 +51,46 @@ def test_round_that_adds_nothing_only_waits() -> None:
     rounds = session(Round(2, 10, 0, 20), Round(3, 10, 0, 40), Round(4, 10, 0), Round(5, 11, 0))
     assert lengths(rounds) == [10, 10, 10, 10, 11]
     assert lengths(session(Round(2, 10, 0), Round(3, 10, 0))) == [10]
+
+
+class Told(Serving[Agent]):
+    """Notes the lengths at each step that is taken, and the steps passed over before it."""
+
+    def __init__(self, requests: list[Request], agents: int) -> None:
+        super().__init__(requests, agents, 10, Counts())
+        self.told: list[tuple[int, ...]] = []
+
+    def need_bytes(self, request: Request) -> int:
+        return 1
+
+    def open(self, request: Request, need_bytes: int) -> Agent:
+        return Agent(request, need_bytes)
+
+    def serve(self) -> None:
+        self.told.append((self.round, *(agent.progress.next_tokens for agent in self.active)))
+
+    def close(self, agent: Agent) -> None:
+        pass
+
+    def reopen(self, agent: Agent) -> None:
+        pass
+
+
+def test_idle_steps_end_when_one_goes_on() -> None:
+    """One waits for 10 steps from the second on, the other for 6 from the third on."""
+    one = session(Round(2, 10, 0, 200), Round(3, 12, 0))
+    other = session(Round(2, 20, 1, 120), Round(3, 25, 0))
+    serving = Told([one, other], 2)
+    serving.run_rounds()
+    assert serving.told == [
+        (1, 10, 20),
+        (2, 10, 21),
+        (8, 10, 21),
+        (9, 10, 25),
+        (11, 10),
+        (12, 12),
+    ]
+    assert serving.counts.idle_steps == 5 + 1
 
 
 def prompt(tokens: int, *hash_ids: int) -> Request:

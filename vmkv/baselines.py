@@ -32,13 +32,13 @@ class Baseline(Counts):
         scheme: "contiguous" or "paged".
         tokens: what a contiguous scheme reserves for an agent; None for the other.
         bytes_peak: memory held by agents, at most.
-        waste_mean: 1 - live / held bytes after each step, on average.
+        waste_mean: 1 - live / held bytes after each step, on average; None if nobody was served.
     """
 
     scheme: str
     tokens: int | None
     bytes_peak: int = 0
-    waste_mean: float = 0.0
+    waste_mean: float | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,7 @@ class _Modelled(Serving[Agent]):
         super().__init__(requests, agents, budget_bytes, baseline)
         self.baseline = baseline
         self.waste_sum = 0.0
+        self.steps = 1  # that the next one stands for, those passed over included
 
     def run(
         self, longest_tokens: int, held_bytes: HeldBytes, live_bytes: Callable[[int], int]
@@ -120,7 +121,11 @@ class _Modelled(Serving[Agent]):
             held += self.held_bytes(tokens, max(tokens - agent.progress.tokens, 1))
             live += self.live_bytes(tokens)
         self.baseline.bytes_peak = max(self.baseline.bytes_peak, held)
-        self.waste_sum += 1 - live / held
+        self.waste_sum += self.steps * (1 - live / held)
+        self.steps = 1
+
+    def pass_over(self, steps: int) -> None:
+        self.steps += steps
 
     def close(self, agent: Agent) -> None:
         """There is nothing to give back: what is held is counted anew at each step."""

@@ -103,24 +103,20 @@ class Recorder:
         # The peak so far, if its shares aren't read yet.
         self._pending: tuple[int, Stats, tuple[Holding, ...]] | None = None
 
-    def add_step(self, stats: Stats, holdings: Iterable[Holding]) -> None:
-        """A step has succeeded: the cache's state, and all that is open."""
-        self.steps += 1
+    def add_step(self, stats: Stats, holdings: Iterable[Holding], steps: int = 1) -> None:
+        """A step has succeeded: the cache's state, and all that is open. It stands for so many
+        steps, all alike, of which it is the last."""
+        first, self.steps = self.steps + 1, self.steps + steps
         self.stats, self.holdings = stats, tuple(holdings)
         if stats.live_bytes > self._peak_bytes:
             self._peak_bytes = stats.live_bytes
             self._pending = self.steps, stats, self.holdings
             if self._windows:
                 self.before_close()
-        self._add_sample(
-            Sample(
-                self.steps,
-                stats.live_bytes,
-                stats.mapped_bytes,
-                stats.warm_bytes,
-                passing_bytes(stats),
-            )
-        )
+        sizes = stats.live_bytes, stats.mapped_bytes, stats.warm_bytes, passing_bytes(stats)
+        while first <= self.steps:
+            self._add_sample(Sample(first, *sizes))
+            first += self.stride - (first - 1) % self.stride
 
     def before_close(self) -> None:
         """A sequence is about to be closed."""

@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vmkv.cache import Cache
 from vmkv.checks import Checks
 from vmkv.errors import Shortage, UnreachableError
 from vmkv.recorder import Holding, Recorder
-from vmkv.rows import Contents, Part, map_sequence
+from vmkv.rows import Contents, Floor, Part, Writer, map_sequence
 from vmkv.sequence import Sequence
 from vmkv.serving import CHUNK_TOKENS, Agent, Counts, Serving
 from vmkv.sharing import Prefixes, most_shared_tokens
@@ -29,8 +30,13 @@ _ROWS_CHECKED_A_STEP = 16
 # Rows that are read back all over a sequence when it ends, besides one layer in whole.
 _ROWS_CHECKED_AT_END = 64
 
-# Attention reads all rows of a head, which costs more than the writing of a decoded token.
+# What is written before a plain loop writes the same.
+_FLOOR_BYTES = 256 << 20
+
+# Attention reads all rows of a head, which costs more than the writing of a decoded token: it is
+# checked each so many steps, and less often over long sequences.
 _STEPS_PER_ATTENTION = 8
+_ROWS_PER_ATTENTION_STEP = 256
 
 
 @dataclass(kw_only=True)
@@ -38,7 +44,10 @@ class Report(Counts):
     """What a replay did. Counts are the same for the same seed and options; the _seconds aren't.
 
     Bytes are bytes of the device's memory, but reserved_bytes, which are addresses. waste is
-    1 - live / mapped bytes after each step.
+    1 - live / mapped bytes after each step; None if there was none.
+
+    floor_seconds are what a plain loop took to write the same rows, if that was asked for, and
+    write_ratio is its part of write_seconds.
 
     shareable_tokens are those of prompts that began as one that was admitted before began: what an
     engine would not compute again if it kept all prefixes. active_shareable_tokens are those of
@@ -68,9 +77,9 @@ class Report(Counts):
     mapped_bytes_peak: int = 0
     slab_bytes_peak: int = 0
     reserved_bytes: int = 0
-    waste_mean: float = 0.0
-    waste_p99: float = 0.0
-    waste_max: float = 0.0
+    waste_mean: float | None = None
+    waste_p99: float | None = None
+    waste_max: float | None = None
     driver_calls: int = 0
     mappings: int = 0  # made
     mappings_peak: int = 0
@@ -82,6 +91,8 @@ class Report(Counts):
     retire_seconds: float = 0.0
     write_seconds: float = 0.0
     check_seconds: float = 0.0
+    floor_seconds: float | None = None
+    write_ratio: float | None = None
 
 
 @dataclass(eq=False)
@@ -89,10 +100,14 @@ class _Agent(Agent):
     """A request that is being served, and its sequence."""
 
     sequence: Sequence
-    parts: list[Part]
+    writer: Writer
     tokens: int = 0  # written so far ...
     older_tokens: int = 0  # ... and before the last step
     last_used: int = 0  # the last step that used its memory
+
+    @property
+    def parts(self) -> list[Part]:
+        return self.writer.parts
 
     @property
     def next_tokens(self) -> int:
@@ -113,17 +128,18 @@ def replay(
     seed: int = 0,
     progress: Callable[[Report], None] | None = None,
     recorder: Recorder | None = None,
+    floor: Floor | None = None,
 ) -> Report:
     """Replay requests on a cache that has no sequences and zeroes its memory, as many at a time as
     it has slots.
 
     progress is called after each step with what was counted so far: requests, tokens and bytes.
-    recorder is told of each step before that.
+    recorder is told of each step before that. floor writes by turns with the replay.
 
     Raises UnreachableError if the CPU can't reach the device's memory, and what the requests
     raise.
     """
-    return Replay(cache, requests, seed, progress, recorder).run()
+    return Replay(cache, requests, seed, progress, recorder, floor).run()
 
 
 class Replay(Serving[_Agent]):
@@ -136,6 +152,7 @@ class Replay(Serving[_Agent]):
         seed: int,
         progress: Callable[[Report], None] | None,
         recorder: Recorder | None = None,
+        floor: Floor | None = None,
     ) -> None:
         device = cache.device
         if not device.info.cpu_addresses:
@@ -157,13 +174,17 @@ class Replay(Serving[_Agent]):
         self.cache = cache
         self.contents = Contents(cache.geometry, seed, CHUNK_TOKENS)
         self.random = random.Random(seed)
+        self.lag = random.Random(seed)  # of its own, so that counts don't depend on checks
         self.checks = Checks(np.random.default_rng(seed), CHUNK_TOKENS)
         self.prefixes = Prefixes()
         self.known: set[int] = set()  # indices of requests whose prompts are in there
-        self.waste: list[float] = []
+        self.waste: list[tuple[float, int]] = []  # after a step, and how many were like it
+        self.passed_steps = 0  # since the last one that was taken
         self.batch: Batch | None = None
+        self.attention_round = _STEPS_PER_ATTENTION  # when it is checked next
         self.progress = progress
         self.recorder = recorder
+        self.floor = floor
         self.completed = 0  # the round that the engine's queue has passed
 
     def run(self) -> Report:
@@ -171,9 +192,12 @@ class Replay(Serving[_Agent]):
         begin = time.perf_counter()
         self.run_rounds()
         self._retire(self.round)
+        self._write_again()
         self._check_end()
         self._close_report()
         self.report.total_seconds = time.perf_counter() - begin
+        if self.floor:
+            self.report.total_seconds -= self.floor.seconds
         return self.report
 
     def serve(self) -> None:
@@ -185,14 +209,18 @@ class Replay(Serving[_Agent]):
             self._check_new_memory()
         with self._timed("write_seconds"):
             self._write()
+        self._write_again(_FLOOR_BYTES)
         with self._timed("check_seconds"):
             self._check_step()
+
+    def pass_over(self, steps: int) -> None:
+        self.passed_steps = steps
 
     def end_round(self) -> None:
         if self.progress:
             self.progress(self.report)
         # The queue lags one or two rounds behind.
-        self._retire(self.round - self.random.choice((0, 1)))
+        self._retire(self.round - self.lag.choice((0, 1)))
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
@@ -216,8 +244,11 @@ class Replay(Serving[_Agent]):
         if request.index not in self.known:
             self.known.add(request.index)
             self._count_shareable(request)
-        parts = map_sequence(self.contents, sequence, request.index)
-        return _Agent(request, need_bytes, sequence, parts, last_used=self.completed)
+        writer = self._map(sequence, request.index)
+        return _Agent(request, need_bytes, sequence, writer, last_used=self.completed)
+
+    def _map(self, sequence: Sequence, number: int, cuts: int = 0) -> Writer:
+        return Writer(map_sequence(self.contents, sequence, number, cuts), self.floor)
 
     def _open_sequence(self, request: Request) -> Sequence | None:
         self.batch = None
@@ -251,8 +282,7 @@ class Replay(Serving[_Agent]):
             return
         agent.sequence, agent.tokens, agent.older_tokens = sequence, 0, 0
         # Other contents than before, so that rows of before are found out.
-        number, cuts = agent.request.index, agent.progress.cuts
-        agent.parts = map_sequence(self.contents, sequence, number, cuts)
+        agent.writer = self._map(sequence, agent.request.index, agent.progress.cuts)
 
     def _count_shareable(self, request: Request) -> None:
         report, row_bytes = self.report, self.cache.info.bytes_per_token
@@ -285,12 +315,17 @@ class Replay(Serving[_Agent]):
                     self._give_up_youngest()
             else:
                 self.cache.device.wait(ready)
-                self.report.steps += 1
-                stats = self.cache.stats()
-                self.waste.append(stats.waste)
-                if self.recorder:
-                    self.recorder.add_step(stats, map(_hold, self.active))
+                self._count_steps()
                 return
+
+    def _count_steps(self) -> None:
+        """A step has succeeded, and with it those that were passed over."""
+        steps, self.passed_steps = 1 + self.passed_steps, 0
+        self.report.steps += steps
+        stats = self.cache.stats()
+        self.waste.append((stats.waste, steps))
+        if self.recorder:
+            self.recorder.add_step(stats, map(_hold, self.active), steps)
 
     def _give_up_youngest(self) -> None:
         """Admission was wrong, because the device has less memory or fewer mappings than the budget
@@ -321,11 +356,16 @@ class Replay(Serving[_Agent]):
         for agent in self.active:
             first, last = agent.tokens, agent.next_tokens
             if first < last:
-                for part in agent.parts:
-                    self.report.bytes_written += part.write(first, last)
+                self.report.bytes_written += agent.writer.write(first, last)
             self.report.tokens_written += last - first
             agent.older_tokens, agent.tokens = first, last
             agent.last_used = self.round
+
+    def _write_again(self, least_bytes: int = 0) -> None:
+        """Into as much memory as was mapped up to now, so that as many rows meet memory that is
+        new."""
+        if self.floor:
+            self.floor.run(self.cache.stats().mapped_bytes_peak, least_bytes)
 
     # ---- checks
 
@@ -349,7 +389,9 @@ class Replay(Serving[_Agent]):
         agent = self.random.choice(self.active)
         part, layer = self._pick_layer(agent)
         self.checks.check_place(part, layer, agent.tokens)
-        if self.round % _STEPS_PER_ATTENTION == 0:
+        if self.round >= self.attention_round:
+            steps = max(_STEPS_PER_ATTENTION, agent.tokens // _ROWS_PER_ATTENTION_STEP)
+            self.attention_round = self.round + steps
             for keys, values in pair_parts(agent.parts):
                 layer = self.random.randrange(keys.layers)
                 self.checks.check_attention(keys, values, layer, heads=1)
@@ -397,15 +439,28 @@ class Replay(Serving[_Agent]):
         report.slab_bytes_peak = stats.slab_bytes_peak
         report.reserved_bytes = stats.reserved_bytes
         if self.waste:
-            report.waste_mean = float(np.mean(self.waste))
-            report.waste_p99 = float(np.percentile(self.waste, 99))
-            report.waste_max = float(np.max(self.waste))
+            values, steps = map(np.array, zip(*sorted(self.waste), strict=True))
+            report.waste_mean = float(np.average(values, weights=steps))
+            report.waste_p99 = _percentile(values, steps, 99)
+            report.waste_max = float(values[-1])
+        if self.floor and report.write_seconds:
+            report.floor_seconds = self.floor.seconds
+            report.write_ratio = self.floor.seconds / report.write_seconds
         report.driver_calls = stats.driver_calls
         report.mappings = stats.map_calls
         report.mappings_peak = stats.mappings_peak
         report.checks_done = self.checks.done
         report.checks_failed = self.checks.failed
         report.failures = self.checks.failures
+
+
+def _percentile(values: NDArray[np.float64], counts: NDArray[np.int64], percent: float) -> float:
+    """As np.percentile makes it of sorted values, each so many times; between two of them it is
+    interpolated."""
+    ends = np.cumsum(counts)
+    place = (int(ends[-1]) - 1) * percent / 100
+    low, high = values[np.searchsorted(ends, [np.floor(place), np.ceil(place)], side="right")]
+    return float(low + (high - low) * (place % 1))
 
 
 def pair_parts(parts: list[Part]) -> list[tuple[Part, Part]]:

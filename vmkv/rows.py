@@ -8,6 +8,8 @@ another sequence's begins elsewhere in the bank, and is taken for right once in 
 
 from __future__ import annotations
 
+import mmap
+from array import array
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,11 +17,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vmkv import errors
+from vmkv._native import ffi, lib
 from vmkv.geometry import Geometry, Group, Tensor
 from vmkv.sequence import Sequence
 from vmkv.span import MemoryView, Span
 
 Bytes = NDArray[np.uint8]
+Lines = NDArray[Any]  # of LINE
+Areas = NDArray[Any]  # of AREA
+
+# As in native/python/rows.h.
+LINE = np.dtype(
+    [(name, "u8") for name in ("address", "bank", "period_bytes", "start", "row_bytes")]
+)
+AREA = np.dtype([(name, "u8") for name in ("address", "token_bytes", "line_first", "line_count")])
 
 # A prime, so that no distance between tokens that software likes comes round to the same cut.
 PERIOD_UNITS = 65521
@@ -34,22 +46,11 @@ class Bank:
         values = _random_values(dtype, PERIOD_UNITS * self.unit_bytes, rng)
         self.period_bytes = len(values)
         self.data: Bytes = np.resize(values, self.period_bytes + stretch_bytes)
-        self._cuts: dict[int, Bytes] = {}
 
     def cut(self, position: int, rows: int, row_bytes: int) -> Bytes:
         """rows consecutive rows, as a view of shape (rows, row_bytes)."""
         start = position % self.period_bytes
         return self.data[start : start + rows * row_bytes].reshape(rows, row_bytes)
-
-    def gather(self, positions: NDArray[np.int64], row_bytes: int) -> Bytes:
-        """One row at each position, as an array of shape (len(positions), row_bytes)."""
-        cuts = self._cuts.get(row_bytes)
-        if cuts is None:
-            shape = (self.period_bytes, row_bytes)
-            cuts = np.lib.stride_tricks.as_strided(self.data, shape, (1, 1), writeable=False)
-            self._cuts[row_bytes] = cuts
-        rows: Bytes = cuts[positions % self.period_bytes]
-        return rows
 
 
 def _random_values(dtype: str, count_bytes: int, rng: np.random.Generator) -> Bytes:
@@ -86,27 +87,6 @@ class Contents:
         self.banks = {dtype: Bank(dtype, size, rng) for dtype, size in stretches.items()}
 
 
-def map_layers(spans: Items[Span]) -> list[tuple[int, Bytes]]:
-    """The spans of a tensor's layers as arrays (layers, tokens, row_bytes), each with its first
-    layer: one array for all layers if their addresses are evenly spaced, else one a layer."""
-    first = spans[0]
-    addresses = [span.address for span in spans]
-    step = addresses[1] - addresses[0] if len(spans) > 1 else 0
-    same = {(span.token_stride, span.row_bytes, span.reserved_tokens) for span in spans}
-    even = all(address == addresses[0] + i * step for i, address in enumerate(addresses))
-    if even and step >= 0 and len(same) == 1:
-        return [(0, _map_rows(first, len(spans), step))]
-    return [(layer, _map_rows(span, 1, 0)) for layer, span in enumerate(spans)]
-
-
-def _map_rows(span: Span, layers: int, layer_stride: int) -> Bytes:
-    shape = (layers, span.reserved_tokens, span.row_bytes)
-    strides = (layer_stride, span.token_stride, 1)
-    view = MemoryView(span.sequence.cache, span.address, shape, strides, np.dtype(np.uint8))
-    rows: Bytes = np.asarray(view)
-    return rows
-
-
 @dataclass
 class Part:
     """One tensor of a group in one sequence: its rows in all layers."""
@@ -119,7 +99,7 @@ class Part:
     bank: Bank
     starts: NDArray[np.int64]  # where each layer's token 0 lies in the bank
     addresses: list[int]
-    blocks: list[tuple[int, Bytes]]
+    token_bytes: int  # from one row to the next; 0 for a state
     # State groups only: of how many tokens each layer's state is, 0 if it was never written.
     versions: list[int] = field(default_factory=list)
 
@@ -136,44 +116,32 @@ class Part:
 
     def array(self, layer: int) -> Bytes:
         """A layer's rows, as they are written: (reserved tokens, row_bytes)."""
-        for first, block in self.blocks:
-            if first <= layer < first + len(block):
-                rows: Bytes = block[layer - first]
-                return rows
-        raise IndexError(layer)
+        span = self.span(layer)
+        shape = (span.reserved_tokens, self.tensor.row_bytes)
+        strides = (self.token_bytes, 1)
+        view = MemoryView(self.sequence.cache, span.address, shape, strides, np.dtype(np.uint8))
+        rows: Bytes = np.asarray(view)
+        return rows
 
-    def write(self, first: int, last: int) -> int:
-        """Write the rows of tokens [first, last) in all layers; returns how many bytes."""
-        if self.is_state:
-            return self._write_state(last)
-        row_bytes = self.tensor.row_bytes
-        if last - first == 1:
-            positions = self.starts + first * row_bytes
-            for layer, block in self.blocks:
-                rows = self.bank.gather(positions[layer : layer + len(block)], row_bytes)
-                block[:, first] = rows
-        else:
-            for layer in range(self.layers):
-                self.array(layer)[first:last] = self.expected(layer, first, last)
-        return (last - first) * row_bytes * self.layers
+    def lines(self, layers: Items[int]) -> Lines:
+        """Where rows of some layers come from and go to, for the loop in C."""
+        lines = np.zeros(len(layers), LINE)
+        lines["address"] = [self.addresses[layer] for layer in layers]
+        lines["bank"] = self.bank.data.ctypes.data
+        lines["period_bytes"] = self.bank.period_bytes
+        lines["start"] = [self._start(layer) for layer in layers]
+        lines["row_bytes"] = self.tensor.row_bytes
+        return lines
 
-    def _write_state(self, tokens: int) -> int:
-        """A state is written in whole at the first step; later steps rewrite one layer in turn, for
-        a model's state is as large as thousands of rows."""
-        layers = range(self.layers) if not self.versions[0] else [tokens % self.layers]
-        for layer in layers:
-            self.versions[layer] = tokens
-            self.array(layer)[:] = self.expected(layer, 0, 1)
-        return len(layers) * self.tensor.row_bytes
+    def _start(self, layer: int) -> int:
+        start = int(self.starts[layer])
+        return start + self.versions[layer] * self.bank.unit_bytes if self.is_state else start
 
     def expected(self, layer: int, first: int, last: int) -> Bytes:
         """What rows must hold, without looking at them: (last - first, row_bytes), for at most a
         chunk."""
-        start = int(self.starts[layer])
-        if self.is_state:
-            start += self.versions[layer] * self.bank.unit_bytes
         row_bytes = self.tensor.row_bytes
-        return self.bank.cut(start + first * row_bytes, last - first, row_bytes)
+        return self.bank.cut(self._start(layer) + first * row_bytes, last - first, row_bytes)
 
     def read(self, layer: int, first: int, last: int) -> Bytes:
         """What rows hold, through the sequence's span: (last - first, bytes without padding)."""
@@ -214,8 +182,142 @@ def map_sequence(contents: Contents, sequence: Sequence, request: int, cuts: int
                 bank=bank,
                 starts=rng.integers(0, PERIOD_UNITS, count) * bank.unit_bytes,
                 addresses=[span.address for span in spans],
-                blocks=map_layers(spans),
+                token_bytes=spans[0].token_stride,
                 versions=[0] * count if group.policy == "state" else [],
             )
             parts.append(part)
     return parts
+
+
+class Floor:
+    """How fast writing could be: what is written is written again by a plain loop in C, row by row,
+    into newly mapped memory of its own, and over that again.
+
+    Attributes:
+        seconds: that the loop took.
+    """
+
+    def __init__(self, memory_bytes: int) -> None:
+        """With room for so much memory."""
+        self.seconds = 0.0
+        # What a memfd is made of, too.
+        self._memory = np.frombuffer(mmap.mmap(-1, memory_bytes), np.uint8)
+        self._at = ffi.new("uint64_t *")
+        self._written = array("Q")
+        self._written_bytes = 0
+        # What that has the addresses of has to stay.
+        self._lines: dict[int, Lines] = {}
+
+    def add(self, lines: Lines, first: int, last: int) -> None:
+        """Rows [first, last) of lines were written; neither lines nor banks change any more."""
+        address = lines.ctypes.data
+        self._lines[address] = lines
+        self._written.extend((address, len(lines), first, last))
+        self._written_bytes += int(lines["row_bytes"].sum()) * (last - first)
+
+    def run(self, memory_bytes: int, least_bytes: int = 0) -> None:
+        """Write what was added since the last time, if it is so much at least; memory_bytes of the
+        memory are used."""
+        if self._written_bytes < max(least_bytes, 1):
+            return
+        ns = ffi.new("uint64_t *")
+        code = lib.vmkv_rows_floor(
+            ffi.cast("struct vmkv_rows_written *", self._written.buffer_info()[0]),
+            len(self._written) // 4,
+            self._memory.ctypes.data,
+            min(memory_bytes, len(self._memory)),
+            self._at,
+            ns,
+        )
+        if code < 0:
+            errors.fail(code, "there is too little memory for a row of the plain loop")
+        self.seconds += ns[0] / 1e9
+        self._written, self._written_bytes = array("Q"), 0
+        self._lines.clear()
+
+
+class Writer:
+    """Writes the rows of a sequence."""
+
+    def __init__(self, parts: list[Part], floor: Floor | None = None) -> None:
+        """Of parts that are all of a sequence that is empty yet."""
+        self.parts = parts
+        self.floor = floor
+        self._states = [part for part in parts if part.is_state]
+        cache = parts[0].sequence.cache
+        self._page_bytes = cache.info.page_bytes
+        growing = [part for part in parts if not part.is_state]
+        self._lines = np.concatenate(
+            [np.zeros(0, LINE), *(part.lines(range(part.layers)) for part in growing)]
+        )
+        self._areas = _areas(growing, interleaved=cache.layout == "token")
+        self._token_bytes = int(self._lines["row_bytes"].sum())
+        self._warm_tokens = _warm_tokens(growing[0]) if growing else 0
+
+    def write(self, first: int, last: int) -> int:
+        """Write the rows of tokens [first, last), at most a chunk of them; returns how many
+        bytes."""
+        written = self._token_bytes * (last - first)
+        if len(self._lines):
+            self._write(self._areas, self._lines, first, last, self._warm_tokens)
+        for part in self._states:
+            written += self._write_state(part, last)
+        return written
+
+    def _write_state(self, part: Part, tokens: int) -> int:
+        """A state is written in whole at the first step; later steps rewrite one layer in turn, for
+        a model's state is as large as thousands of rows."""
+        layers = range(part.layers) if not part.versions[0] else [tokens % part.layers]
+        for layer in layers:
+            part.versions[layer] = tokens
+        lines = part.lines(layers)
+        areas = np.zeros(len(layers), AREA)
+        areas["address"], areas["line_count"] = lines["address"], 1
+        areas["line_first"] = np.arange(len(layers))
+        self._write(areas, lines, 0, 1, 0)
+        return len(layers) * part.tensor.row_bytes
+
+    def _write(self, areas: Areas, lines: Lines, first: int, last: int, warm_tokens: int) -> None:
+        lib.vmkv_rows_write(
+            ffi.cast("struct vmkv_rows_area *", areas.ctypes.data),
+            len(areas),
+            ffi.cast("struct vmkv_rows_line *", lines.ctypes.data),
+            first,
+            last,
+            self._page_bytes,
+            warm_tokens,
+        )
+        if self.floor:
+            self.floor.add(lines, first, last)
+
+
+def _areas(parts: list[Part], interleaved: bool) -> Areas:
+    """The memory of the lines of parts: one area a group, or one a line."""
+    counts: list[tuple[int, int, int]] = []  # address of token 0, token_bytes, lines
+    last_group = -1
+    for part in parts:
+        if interleaved and part.group_index == last_group:
+            address, token_bytes, count = counts[-1]
+            low = min(address, *part.addresses)
+            counts[-1] = (low, token_bytes, count + part.layers)
+        elif interleaved:
+            counts.append((min(part.addresses), part.token_bytes, part.layers))
+        else:
+            counts += [(address, part.token_bytes, 1) for address in part.addresses]
+        last_group = part.group_index
+    areas = np.zeros(len(counts), AREA)
+    if counts:
+        areas["address"], areas["token_bytes"], areas["line_count"] = zip(*counts, strict=True)
+        areas["line_first"][1:] = np.cumsum(areas["line_count"])[:-1]
+    return areas
+
+
+def _warm_tokens(part: Part) -> int:
+    """Tokens that the first layer has memory for already, as it is kept warm."""
+    mappings = part.sequence.mappings(0, part.tensor_index, part.group_index)
+    end = part.addresses[0]
+    for mapping in mappings:
+        if mapping.address != end:
+            break
+        end += mapping.bytes
+    return (end - part.addresses[0]) // part.token_bytes

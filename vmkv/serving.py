@@ -5,7 +5,8 @@ arithmetic (vmkv.baselines).
 The loop is closed: so many agents at a time, and when one is done the next request takes its place;
 times in the trace are ignored. A prompt comes in chunks of CHUNK_TOKENS, then one token a step. All
 agents advance together. A session keeps its place and its sequence between its rounds: while it
-waits for tools, its sequence stays as it is for a step each WAIT_STEP_MS.
+waits for tools, its sequence stays as it is for a step each WAIT_STEP_MS. While all wait, only the
+last of those steps is taken; the ones before it, which would be just the same, are counted.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Counts:
     skipped: int = 0  # could never fit
     shortages: int = 0  # delayed at least once because memory did not fit
     admitted_peak: int = 0
+    idle_steps: int = 0  # passed over, as all waited for tools; counted as steps, too
 
 
 class Progress:
@@ -43,7 +45,7 @@ class Progress:
         self.cuts = 0
         self._rounds = request.rounds
         self._number = 0  # the round that it is at
-        self._wait_steps = 0  # steps that it still waits in
+        self.wait_steps = 0  # steps that it still waits in
         self._waited = False  # the wait of this round has begun
 
     @property
@@ -53,7 +55,7 @@ class Progress:
     @property
     def next_tokens(self) -> int:
         """Its sequence's length after the next step."""
-        if self._wait_steps:
+        if self.wait_steps:
             return self.tokens
         prompt = self._rounds[self._number].prompt_tokens
         if self.tokens < prompt:
@@ -62,8 +64,8 @@ class Progress:
 
     def advance(self) -> None:
         """Take a step. If `cuts` has changed then, the next one is on an empty sequence."""
-        if self._wait_steps:
-            self._wait_steps -= 1
+        if self.wait_steps:
+            self.wait_steps -= 1
         else:
             self.tokens = self.next_tokens
         while not self.is_done and self._round_is_over():
@@ -79,9 +81,9 @@ class Progress:
         if self.tokens < current.total_tokens:
             return False
         if not self._waited and self._number + 1 < len(self._rounds):
-            self._wait_steps = -(-current.wait_ms // WAIT_STEP_MS)
+            self.wait_steps = -(-current.wait_ms // WAIT_STEP_MS)
         self._waited = True
-        return not self._wait_steps
+        return not self.wait_steps
 
 
 @dataclass(eq=False)
@@ -161,6 +163,7 @@ class Serving(ABC, Generic[A]):
         """Serve all requests."""
         self.admit()
         while self.active:
+            self._pass_over()
             self.round += 1
             self.serve()
             self.counts.admitted_peak = max(self.counts.admitted_peak, len(self.active))
@@ -169,6 +172,20 @@ class Serving(ABC, Generic[A]):
             self.end_round()
             self.admit()
         self.counts.shortages = len(self.delayed)
+
+    def _pass_over(self) -> None:
+        """While all wait, nothing happens up to the last step before one goes on."""
+        steps = min(agent.progress.wait_steps for agent in self.active) - 1
+        if steps > 0:
+            for agent in self.active:
+                agent.progress.wait_steps -= steps
+            self.round += steps
+            self.counts.idle_steps += steps
+            self.pass_over(steps)
+
+    def pass_over(self, steps: int) -> None:
+        """So many steps are passed over that are just like the next one, which `serve` takes."""
+        return
 
     def end_round(self) -> None:
         """After all have advanced, before others are admitted."""

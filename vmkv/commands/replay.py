@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ from vmkv.commands.replay_table import print_table
 from vmkv.recorder import Recorder
 from vmkv.replay import Report, replay
 from vmkv.replay_picture import draw
+from vmkv.rows import Floor
 from vmkv.serving import CHUNK_TOKENS
 from vmkv.sizes import human
 from vmkv.system import available_bytes
@@ -112,6 +114,11 @@ _SECONDS_BETWEEN_LINES = 10.0
     type=PICTURE,
     help="Draw the card at its fullest and the memory over time, to an .svg or .png file.",
 )
+@click.option(
+    "--floor",
+    is_flag=True,
+    help="Write the same rows with a plain loop in C, too, to tell how fast writing could be.",
+)
 @json_option
 def command(
     trace: Path | None,
@@ -126,6 +133,7 @@ def command(
     format_name: str | None,
     seed: int,
     picture: Path | None,
+    floor: bool,
     as_json: bool,
 ) -> None:
     """Replay a trace of LLM requests with real memory.
@@ -144,6 +152,10 @@ def command(
 
     Beside it stands what the same requests would make of memory that is reserved for the longest
     context, or half of it, or paged in blocks of 16 tokens: modelled, in arithmetic.
+
+    With --floor, a plain loop in C writes the same rows by turns with the replay: one behind the
+    other into newly mapped memory, which grows to what the replay maps at most, and over it again.
+    write_ratio is its time to that of the replay's writing. It takes as much memory again.
 
     The default budget and limit are chosen so that it ends within a minute on two cores.
 
@@ -168,10 +180,18 @@ def command(
             max_slots=agents,
             max_tokens=max_tokens,
         ) as cache:
-            _refuse_too_much(cache, requests, budget)
+            most_bytes = _most_bytes(cache, requests)
+            _refuse_too_much(cache, most_bytes, 2 if floor else 1)
             recorder = Recorder(cache)
             with _show_progress(recorder, len(requests)) as progress:
-                report = replay(cache, requests, seed=seed, progress=progress, recorder=recorder)
+                report = replay(
+                    cache,
+                    requests,
+                    seed=seed,
+                    progress=progress,
+                    recorder=recorder,
+                    floor=Floor(most_bytes) if floor else None,
+                )
     name = trace.name if trace else default_trace().name
     baselines = model_baselines(
         geometry,
@@ -203,10 +223,13 @@ def _explain_nothing(report: Report) -> None:
             f"no request was completed: {report.starved:,} would fit in the budget, "
             "but the device has too little memory or too few mappings for any of them"
         )
+    count, budget = report.skipped, human(report.budget_bytes)
+    which = "the only one" if count == 1 else f"none of the {count:,}"
+    each = "it" if count == 1 else "each"
     click.echo(
-        f"no request was completed: none of the {report.skipped:,} could ever fit, "
-        f"as each is longer than --max-tokens {report.max_tokens} "
-        f"or needs more than the budget of {human(report.budget_bytes)}",
+        f"no request was completed: {which} could {'never' if count == 1 else 'ever'} fit, as "
+        f"{each} is longer than --max-tokens {report.max_tokens} or needs more than the budget of "
+        f"{budget}",
         err=True,
     )
 
@@ -216,9 +239,37 @@ def _create_cache(device: vmkv.Device, geometry: vmkv.Geometry, **options: Any) 
         return vmkv.Cache(device, geometry, **options)
     except vmkv.InvalidError as error:
         # The options may be fine, and the process limited (ulimit -v).
+        text = _in_options(str(error))
         if isinstance(error, vmkv.SizeError) and "of addresses in one piece" in str(error):
-            raise
-        raise click.UsageError(str(error)) from error
+            raise Failure(text) from error
+        raise click.UsageError(text) from error
+
+
+# What the library calls what is given here as options.
+_OPTIONS = {
+    r"max_slots( or slot_count)?": "--agents",
+    r"max_tokens, --agents": "--max-tokens or --agents",
+    r"(?<!-)max_tokens": "--max-tokens",
+    r"slot_count": "--agents",
+    r"page_bytes": "--page",
+    r"a budget of": "a --budget of",
+    r"the device's granule, (\d+),": r"\1",
+}
+
+
+def _in_options(text: str) -> str:
+    """An error of the library, in the words of the command line."""
+    for name, option in _OPTIONS.items():
+        text = re.sub(name, option, text)
+    text = re.sub(r"\b(\d+) (tokens|slots)\b", lambda m: f"{int(m[1]):,} {m[2]}", text)
+    # What is left are counts of a few, and bytes.
+    return re.sub(r"(?<![\d,^])(\d{4,}|\d+(?= bytes?\b))( bytes?)?(?![\d,])", _in_units, text)
+
+
+def _in_units(match: re.Match[str]) -> str:
+    """A size in exact words: 4.88 KiB would not be what was given."""
+    size = int(match[1])
+    return human(size) if size % 1024 == 0 or size >= 1 << 20 else f"{size:,} B"
 
 
 def _choose_budget(device: vmkv.Device) -> int:
@@ -229,21 +280,27 @@ def _choose_budget(device: vmkv.Device) -> int:
     return budget >> 20 << 20
 
 
-def _refuse_too_much(cache: vmkv.Cache, requests: list[Request], budget: int) -> None:
-    """Fail before the system has to kill somebody for the memory that this replay would touch."""
-    available = available_bytes()
-    if not cache.device.info.cpu_addresses or available is None:
-        return
+def _most_bytes(cache: vmkv.Cache, requests: list[Request]) -> int:
+    """Memory that a replay may touch."""
     info = cache.info
     totals = [r.total_tokens for r in requests if r.total_tokens <= info.max_tokens]
     largest = heapq.nlargest(info.max_slots, totals)
     needs = sum(cache.need_bytes(total, CHUNK_TOKENS) for total in largest)
+    budget, memory = cache.stats().budget_bytes, cache.device.info.memory_bytes
     # As much again can wait for the queue, or be kept warm; the last slab is seldom full.
-    most = min(budget, cache.device.info.memory_bytes, 2 * needs + info.slab_bytes)
-    if most > available:
+    return min(budget, memory, 2 * needs + info.slab_bytes)
+
+
+def _refuse_too_much(cache: vmkv.Cache, most_bytes: int, times: int) -> None:
+    """Fail before the system has to kill somebody for the memory that this replay would touch, so
+    many times."""
+    available = available_bytes()
+    if not cache.device.info.cpu_addresses or available is None:
+        return
+    if times * most_bytes > available:
         raise Failure(
-            f"this replay may touch {human(most)}, but {human(available)} of memory is free here: "
-            f"give --budget {available * 3 // 4 >> 20}MiB or less"
+            f"this replay may touch {human(times * most_bytes)}, but {human(available)} of memory "
+            f"is free here: give --budget {available * 3 // 4 // times >> 20}MiB or less"
         )
 
 

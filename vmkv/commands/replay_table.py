@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vmkv.baselines import Baseline, Baselines
+from vmkv.commands.plan import _print_whole
 from vmkv.plan import BLOCK_TOKENS
 from vmkv.replay import Report
 from vmkv.sizes import human
@@ -30,7 +31,7 @@ def print_table(report: Report, baselines: Baselines, model: str, trace: str) ->
         table.add_row(*row)
     console.print(table)
     console.print()
-    console.print(_comparison(report, baselines))
+    _print_whole(console, _comparison(report, baselines))
     console.print("* modelled: the same requests by the same rules; no memory was touched")
     console.print()
     console.print(conclude(report, baselines), markup=False)
@@ -51,10 +52,12 @@ def _rows(report: Report) -> Iterator[tuple[str, str, str]]:
     yield "", human(report.mapped_bytes_peak), "mapped at most"
     yield "", human(report.live_bytes_peak), "live at most: rows of tokens that exist"
     yield "addresses", human(report.reserved_bytes), "reserved (no memory)"
-    yield "waste", f"{report.waste_mean:.2%}", "of mapped memory, mean over steps"
-    yield "", f"{report.waste_p99:.2%}", "99th percentile"
-    yield "", f"{report.waste_max:.2%}", "at most"
+    yield "waste", _percent(report.waste_mean, 2), "of mapped memory, mean over steps"
+    yield "", _percent(report.waste_p99, 2), "99th percentile"
+    yield "", _percent(report.waste_max, 2), "at most"
     yield "steps", f"{report.steps:,}", f"{report.tokens_written:,} tokens"
+    if report.idle_steps:
+        yield "", f"{report.idle_steps:,}", "of them passed over: all waited for tools"
     if report.shareable_tokens:
         yield (
             "shareable",
@@ -67,17 +70,23 @@ def _rows(report: Report) -> Iterator[tuple[str, str, str]]:
     yield "", f"{report.mappings_peak:,}", "mappings at once at most"
     rate = report.bytes_written / max(report.write_seconds, 1e-9)
     yield "written", human(report.bytes_written), f"at {human(int(rate))}/s"
+    if report.write_ratio is not None:
+        yield "", f"{report.write_ratio:.2f}", "of the speed of a plain loop in C (see --floor)"
     yield "time", f"{report.total_seconds:.1f} s", "in all"
     yield "checks", f"{report.checks_done:,}", "done"
     yield "", f"{report.checks_failed:,}", "failed"
 
 
+def _percent(fraction: float | None, digits: int) -> str:
+    return "-" if fraction is None else f"{fraction:.{digits}%}"
+
+
 def _comparison(report: Report, baselines: Baselines) -> Table:
     """vmkv and the baselines, a line each."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="")
-    table.add_column("", overflow="fold")
+    table.add_column("")
     for title in ("agents", "done", "skipped", "delayed", "peak", "waste"):
-        table.add_column(title, justify="right", overflow="fold")
+        table.add_column(title, justify="right")
 
     def add(name: str, counts: Report | Baseline, peak_bytes: int) -> None:
         table.add_row(
@@ -87,7 +96,7 @@ def _comparison(report: Report, baselines: Baselines) -> Table:
             f"{counts.skipped:,}",
             f"{counts.shortages:,}",
             human(peak_bytes),
-            f"{counts.waste_mean:.1%}",
+            _percent(counts.waste_mean, 1),
         )
 
     for baseline in baselines.contiguous:
@@ -115,10 +124,10 @@ def conclude(report: Report, baselines: Baselines) -> str:
         told.append(
             "Memory was not what limits here: more --agents or a smaller --budget tell them apart."
         )
-    told.append(
-        f"vmkv takes memory as agents grow: {_little(report.waste_mean)} of it was unused on "
-        f"average (paging: {_little(baselines.paged.waste_mean)})."
-    )
+    paged = baselines.paged.waste_mean
+    beside = "" if paged is None else f" (paging: {_little(paged)})"
+    unused = _little(report.waste_mean or 0.0)
+    told.append(f"vmkv takes memory as agents grow: {unused} of it was unused on average{beside}.")
     return " ".join(told)
 
 
@@ -131,7 +140,8 @@ def _little(fraction: float) -> str:
 
 
 def _unused(baseline: Baseline) -> str:
-    return f", and {baseline.waste_mean:.0%} of it stays unused" if baseline.requests else ""
+    waste = baseline.waste_mean
+    return "" if waste is None or not baseline.requests else f", and {waste:.0%} of it stays unused"
 
 
 def _refused(report: Report, baseline: Baseline) -> str:
