@@ -143,7 +143,10 @@ def device_option(command: Command) -> Command:
 
 
 def open_device(name: str) -> Device:
-    """Open a device; a name that means nothing is wrong usage, one that isn't there a failure."""
+    """Open a device; a name that means nothing is wrong usage, one that isn't there a failure. What
+    an emulated card maps is shown to the CPU, which is to read and write it."""
+    if name.startswith("emulated:") and "identity=" not in name:
+        name += ("&" if "?" in name else "?") + "identity=1"
     try:
         return Device(name)
     except errors.InvalidError as error:
