@@ -130,6 +130,43 @@ static void closing_is_one_clear_a_span(void)
 	CHECK_EQ(vmkv_device_close(card.device), 0);
 }
 
+/* qwen3-8b has K and V of 2 KiB in 36 layers: 72 spans. */
+static void a_prefill_of_3000_tokens_is_four_maps_a_span_at_most(void)
+{
+	struct card card = card_open("emulated:gfx1201?vram=4GiB");
+	struct vmkv_emulator_stats before, after;
+	struct vmkv_stats stats = { .struct_size = sizeof(stats) };
+	uint64_t maps, submissions, clears, ready;
+	struct rig r;
+	vmkv_seq seq;
+
+	rig_prepare(&r, card.device);
+	model_begin(&r.m);
+	model_plain(&r.m, VMKV_POLICY_FULL, 72, 2 * KIB);
+	r.options.budget_bytes = GIB;
+	r.options.slab_bytes = 64 * MIB;
+	r.options.max_tokens = 16384;
+	r.options.warm_max_bytes = VMKV_WARM_OFF;
+	rig_create(&r);
+	before = emulator_stats(&card);
+	maps = count(&card, "GEM_VA", OPERATION_MAP);
+	submissions = count(&card, "CS", UINT32_MAX);
+	seq = sequence_of(&r, 3000, &ready);
+	after = emulator_stats(&card);
+	CHECK_EQ(vmkv_cache_stats(r.cache, &stats), 0);
+	CHECK(stats.slabs > 0);
+	CHECK(count(&card, "GEM_VA", OPERATION_MAP) - maps <= 4 * 72 + stats.slabs);
+	CHECK_EQ(count(&card, "GEM_VA", OPERATION_MAP) - maps,
+	         after.delayed_maps - before.delayed_maps);
+	CHECK_EQ(count(&card, "CS", UINT32_MAX) - submissions, 1);
+	CHECK_EQ(vmkv_wait(card.device, ready, UINT64_MAX), 0);
+	clears = count(&card, "GEM_VA", OPERATION_CLEAR);
+	CHECK_EQ(vmkv_seq_close(r.cache, seq, 0), 0);
+	CHECK_EQ(count(&card, "GEM_VA", OPERATION_CLEAR) - clears, 72);
+	vmkv_cache_destroy(r.cache);
+	CHECK_EQ(vmkv_device_close(card.device), 0);
+}
+
 /* The card's copy engine copies from one span to another, through GPU addresses alone. */
 static void rows_go_through_gpu_addresses(void)
 {
@@ -248,6 +285,100 @@ static void nothing_is_left_behind(void)
 	CHECK_EQ(vmkv_device_close(card.device), 0);
 }
 
+/* An engine's own card: an emulated one, opened without the device. */
+static vmkv_emulator *engine_open(int *fd)
+{
+	vmkv_emulator *emulator;
+	void *libdrm = dlopen("libdrm_amdgpu.so.1", RTLD_NOW | RTLD_LOCAL);
+
+	CHECK(libdrm); /* stays loaded, as an engine's does */
+	CHECK_EQ(vmkv_emulator_create("gfx1201?vram=256MiB", NULL, 0, &emulator), 0);
+	CHECK_EQ(vmkv_emulator_attach(), 0);
+	CHECK_EQ(vmkv_emulator_open(emulator, fd), 0);
+	return emulator;
+}
+
+static int adopt(struct vmkv_device_options *options, vmkv_device **device, char *text, size_t n)
+{
+	options->struct_size = sizeof(*options);
+	options->name = options->name ? options->name : "amdgpu";
+	options->error = text;
+	options->error_bytes = n;
+	text[0] = 0;
+	*device = NULL;
+	return vmkv_device_open(options, device);
+}
+
+static void an_engines_file_is_adopted(void)
+{
+	struct vmkv_amdgpu_info info = { .struct_size = sizeof(info) };
+	vmkv_device *device, *second;
+	vmkv_emulator *emulator;
+	char text[256];
+	struct rig r;
+	uint64_t ready, address;
+	int fd;
+
+	emulator = engine_open(&fd);
+	CHECK_EQ(adopt(&(struct vmkv_device_options){ .adopt = VMKV_ADOPT_FD,
+	                                              .drm_fd = fd,
+	                                              .window_begin = 0x200000000000,
+	                                              .window_end = 0x210000000000 },
+	               &device, text, sizeof(text)),
+	         0);
+	CHECK_EQ(vmkv_amdgpu_info(device, &info), 0);
+	CHECK(vmkv_emulator_of(info.drm_fd) == emulator);
+	rig_prepare(&r, device);
+	rig_create(&r);
+	address = span_address(&r, sequence_of(&r, 10, &ready), 1);
+	CHECK(address >= 0x200000000000 && address < 0x210000000000);
+	/* The engine's file and the device's are one address space: what it walks is mapped. */
+	CHECK_EQ(vmkv_wait(device, ready, UINT64_MAX), 0);
+	struct vmkv_emulator_entry entry = { .struct_size = sizeof(entry) };
+	CHECK_EQ(vmkv_emulator_walk(fd, address, &entry), 0);
+	CHECK(entry.valid && entry.writable);
+	/* By the handle, too: the same libdrm, the same address space, and no window twice. */
+	CHECK_EQ(adopt(&(struct vmkv_device_options){ .adopt = VMKV_ADOPT_AMDGPU,
+	                                              .amdgpu_device = info.amdgpu_device,
+	                                              .window_begin = 0x208000000000,
+	                                              .window_end = 0x218000000000 },
+	               &second, text, sizeof(text)),
+	         -EINVAL);
+	CHECK_CONTAINS(text, "isn't free");
+	CHECK_EQ(adopt(&(struct vmkv_device_options){ .adopt = VMKV_ADOPT_AMDGPU,
+	                                              .amdgpu_device = info.amdgpu_device },
+	               &second, text, sizeof(text)),
+	         0);
+	CHECK_EQ(vmkv_fill(second, address, 10 * ROW, 5, NULL), 0);
+	CHECK_EQ(vmkv_device_close(second), 0);
+	vmkv_cache_destroy(r.cache);
+	CHECK_EQ(vmkv_device_close(device), 0);
+	CHECK_EQ(vmkv_emulator_close(fd), 0);
+	vmkv_emulator_destroy(emulator);
+}
+
+static void what_can_not_be_adopted_is_told(void)
+{
+	vmkv_device *device;
+	char text[256];
+
+	CHECK_EQ(adopt(&(struct vmkv_device_options){ .adopt = VMKV_ADOPT_FD, .drm_fd = -1 }, &device,
+	               text, sizeof(text)),
+	         -EINVAL);
+	CHECK_CONTAINS(text, "adopt takes");
+	CHECK_EQ(adopt(&(struct vmkv_device_options){ .adopt = VMKV_ADOPT_FD, .drm_fd = 0,
+	                                              .name = "amdgpu:/dev/dri/card0" },
+	               &device, text, sizeof(text)),
+	         -EINVAL);
+	CHECK_EQ(adopt(&(struct vmkv_device_options){ .adopt = VMKV_ADOPT_AMDGPU }, &device, text,
+	               sizeof(text)),
+	         -EINVAL);
+	CHECK_EQ(adopt(&(struct vmkv_device_options){ .adopt = VMKV_ADOPT_FD, .name = "host" }, &device,
+	               text, sizeof(text)),
+	         -EINVAL);
+	CHECK_CONTAINS(text, "are for device \"amdgpu\"");
+}
+
 int main(void)
 {
 	void *libdrm = dlopen("libdrm_amdgpu.so.1", RTLD_LAZY | RTLD_LOCAL);
@@ -259,10 +390,13 @@ int main(void)
 	dlclose(libdrm);
 	growth_is_delayed_maps_and_one_submission();
 	closing_is_one_clear_a_span();
+	a_prefill_of_3000_tokens_is_four_maps_a_span_at_most();
 	rows_go_through_gpu_addresses();
 	what_has_no_memory_faults();
 	an_engine_commits_with_its_own_submission();
 	a_full_card_is_a_shortage();
 	nothing_is_left_behind();
+	an_engines_file_is_adopted();
+	what_can_not_be_adopted_is_told();
 	return 0;
 }
