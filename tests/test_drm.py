@@ -348,9 +348,11 @@ def test_unknown_names_are_refused(device: drm.Device) -> None:
             refused()
 
 
-def test_a_vmid_can_be_kept(device: drm.Device) -> None:
+def test_a_vmid_can_be_kept(device: drm.Device, card: Emulator) -> None:
+    before = card.count("VM")
     device.reserve_vmid()
     device.unreserve_vmid()
+    assert card.count("VM") == before + 2
 
 
 def test_a_refused_query_says_which(device: drm.Device, card: Emulator) -> None:

@@ -70,10 +70,18 @@ def test_submitted_points_arent_reached_yet(device: drm.Device, card: Emulator) 
 
 
 def test_a_wait_for_what_comes_later(device: drm.Device) -> None:
+    signalled = []
+
     with device.syncobj() as syncobj:
-        thread = threading.Timer(0.05, syncobj.signal)
+
+        def signal() -> None:
+            signalled.append(True)
+            syncobj.signal()
+
+        thread = threading.Timer(0.05, signal)
         thread.start()
         syncobj.wait(0, 10, for_submit=True)
+        assert signalled
         thread.join()
 
 
