@@ -78,6 +78,10 @@ class Emulator(Handle):
     Args:
         spec: MODEL[?name=value&...], such as "gfx1201?vram=16GiB&kernel=6.12". Models are gfx1030,
             gfx1100, gfx1201 and gfx942; kernels 6.1, 6.12 and 7.2.
+            `inject=a,b` lets the card have faults that real ones were reported to have; the header
+            says what each does: stale-translation, late-visibility (with `late_us=`),
+            alias-diverges, vram-stolen, silent-gtt, unmap-ignored, timeline-ignored, device-lost,
+            transient-enomem, ioctl:NAME:N:ERRNO.
 
     >>> with Emulator("gfx1100?vram=8GiB") as card, card.device() as device:
     ...     hex(device.card.device_id), device.memory.vram.total >> 30, card.stats().files

@@ -208,6 +208,20 @@ static int table_create(struct emu_gpu *gpu, const struct emu_bo_request *reques
 	return 0;
 }
 
+/* In GTT, where it stays, though what it tells of itself is VRAM. */
+static int spilled_create(struct emu_gpu *gpu, const struct emu_bo_request *request,
+                          struct emu_bo **ret)
+{
+	struct emu_bo_request spilled = *request;
+	int error;
+
+	spilled.domains = AMDGPU_GEM_DOMAIN_GTT;
+	error = bo_create_in(gpu, &spilled, spilled.domains, ret);
+	if (!error)
+		(*ret)->spilled = true;
+	return error;
+}
+
 int emu_bo_create(struct emu_gpu *gpu, const struct emu_bo_request *request, struct emu_bo **ret)
 {
 	struct emu_bo_request now = *request;
@@ -226,6 +240,8 @@ int emu_bo_create(struct emu_gpu *gpu, const struct emu_bo_request *request, str
 		now.flags |= AMDGPU_GEM_CREATE_VRAM_CLEARED;
 	if (domains & DOMAINS_ONCHIP)
 		now.flags |= AMDGPU_GEM_CREATE_NO_CPU_ACCESS;
+	if (emu_inject_spills(gpu, &now) && !spilled_create(gpu, &now, ret))
+		return 0;
 	error = bo_create_in(gpu, &now, domains, ret);
 	if (error && now.flags & AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED) {
 		now.flags &= ~(uint64_t)AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED;
@@ -293,10 +309,16 @@ static void resv_leave_owner(struct emu_bo *bo)
 		return;
 	from = &bo->owner->resv;
 	/* Without memory for that, some of it isn't waited for, which the kernel would do by
-	 * sleeping. */
+	 * sleeping; but its own moves and clears are: bo->moving is the last of them. */
 	for (uint32_t i = 0; i < from->count; i++)
 		(void)emu_resv_add(&bo->resv, from->fences[i].fence, from->fences[i].usage);
 	bo->owner = NULL;
+}
+
+bool emu_bo_is_idle(struct emu_bo *bo)
+{
+	return (!bo->moving || bo->moving->signalled) &&
+	       emu_resv_is_idle(&bo->resv, EMU_USAGE_BOOKKEEP);
 }
 
 void emu_bo_put(struct emu_bo *bo)
@@ -304,7 +326,7 @@ void emu_bo_put(struct emu_bo *bo)
 	if (!bo || --bo->references)
 		return;
 	resv_leave_owner(bo);
-	if (emu_resv_is_idle(&bo->resv, EMU_USAGE_BOOKKEEP))
+	if (emu_bo_is_idle(bo))
 		emu_bo_free(bo);
 	else
 		emu_list_append(&bo->gpu->memory.dying, &bo->dying);

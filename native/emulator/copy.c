@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -46,6 +47,24 @@ int emu_copy_in(void *to, uint64_t from, size_t n)
 	if (done < 0 && (errno == EPERM || errno == ENOSYS))
 		return copy_by_pipe(to, address, n);
 	return -EFAULT;
+}
+
+int emu_array_in(uint64_t from, uint64_t n, size_t bytes_each, size_t most, void **ret)
+{
+	void *copy;
+	int error;
+
+	if (n > most / bytes_each)
+		return -ENOMEM;
+	copy = calloc(n ? n : 1, bytes_each);
+	if (!copy)
+		return -ENOMEM;
+	error = emu_copy_in(copy, from, n * bytes_each);
+	if (error)
+		free(copy);
+	else
+		*ret = copy;
+	return error;
 }
 
 int emu_copy_out(uint64_t to, const void *from, size_t n)

@@ -231,6 +231,8 @@ static int cs_init(struct emu_cs *cs, const struct drm_amdgpu_cs_in *in)
 
 	if (!in->num_chunks || !context)
 		return -EINVAL;
+	if (context->guilty)
+		return -ECANCELED;
 	if (in->flags)
 		return emu_refuse(cs->gpu, -EINVAL, "CS: unknown flags 0x%x", in->flags);
 	emu_context_get(context);

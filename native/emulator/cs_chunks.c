@@ -25,13 +25,13 @@ static int chunk_copy(struct emu_cs *cs, uint64_t address)
 
 	if (error)
 		return error;
+	error = emu_array_in(user.chunk_data, user.length_dw, 4, EMU_KVMALLOC_MOST, &chunk->data);
+	if (error)
+		return error;
 	chunk->id = user.chunk_id;
 	chunk->bytes = (size_t)user.length_dw * 4;
-	chunk->data = malloc(chunk->bytes ? chunk->bytes : 1);
-	if (!chunk->data)
-		return -ENOMEM;
 	cs->chunk_count++;
-	return emu_copy_in(chunk->data, user.chunk_data, chunk->bytes);
+	return 0;
 }
 
 void emu_cs_chunks_put(struct emu_cs *cs)
@@ -131,14 +131,14 @@ static int chunk_look(struct emu_cs *cs, const struct emu_cs_chunk *chunk)
 
 int emu_cs_chunks_get(struct emu_cs *cs, const struct drm_amdgpu_cs_in *in)
 {
-	uint64_t *addresses = calloc(in->num_chunks, sizeof(*addresses));
-	int error = -ENOMEM;
+	uint64_t *addresses;
+	void *copy;
+	int error = emu_array_in(in->chunks, in->num_chunks, sizeof(*addresses), EMU_KVMALLOC_MOST,
+	                         &copy);
 
-	if (!addresses)
-		return error;
-	error = emu_copy_in(addresses, in->chunks, (size_t)in->num_chunks * sizeof(*addresses));
 	if (error)
-		goto out;
+		return error;
+	addresses = copy;
 	error = -ENOMEM;
 	cs->chunks = calloc(in->num_chunks, sizeof(*cs->chunks));
 	if (!cs->chunks)
@@ -152,6 +152,8 @@ int emu_cs_chunks_get(struct emu_cs *cs, const struct drm_amdgpu_cs_in *in)
 	}
 	if (!cs->ring)
 		error = -EINVAL;
+	else if (cs->context->vram_lost_count != cs->gpu->vram_lost_count)
+		error = -ECANCELED; /* what it was to work on is gone */
 out:
 	free(addresses);
 	return error;

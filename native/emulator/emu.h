@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #include "abi/amdgpu.h"
 #include "abi/drm.h"
@@ -97,8 +98,7 @@ struct emu_firmware {
 };
 
 struct emu_model {
-	const char *name;      /* "gfx1201" */
-	const char *marketing; /* as amdgpu.ids has it */
+	const char *name; /* "gfx1201" */
 	uint32_t device_id, revision, family, external_rev, chip_rev;
 	uint64_t vram_bytes;
 	uint32_t gfx_major, gfx_minor, gfx_revision;    /* of the GC IP */
@@ -128,6 +128,8 @@ const struct emu_model *emu_model_find(const char *name);
 void emu_kernel_names(char *text, size_t n); /* "6.1, 6.12, 7.2": for error texts */
 void emu_model_names(char *text, size_t n);
 
+#include "inject.h"
+
 struct emu_options {
 	const struct emu_model *model;
 	const struct emu_kernel *kernel;
@@ -137,6 +139,7 @@ struct emu_options {
 	uint64_t seed; /* 0: jobs run in the order they came */
 	double ioctl_us, pte_us;
 	char trace[256]; /* "" : none */
+	struct emu_inject_options inject;
 };
 
 int emu_options_parse(const char *spec, struct emu_options *options, char *error, size_t n);
@@ -164,11 +167,15 @@ struct emu_gpu {
 	const struct emu_kernel *kernel;
 	struct emu_list link; /* in the process's list of cards */
 	uint64_t id;          /* never used twice in a process */
+	pid_t process;        /* whose it is: a child of fork has no thread that runs its jobs */
+	bool going;           /* nobody may wait any more for what others would have to submit */
 	struct emu_list files;
 	struct emu_memory memory;
 	struct emu_jobs jobs;
+	struct emu_inject inject;
 	/* Only the counts of events; counts of things are taken from the things. */
 	struct vmkv_emulator_stats counts;
+	uint64_t refused; /* also without the lock, atomically: not in counts, which are copied whole */
 	struct emu_ioctl_count ioctls[EMU_IOCTLS];
 	FILE *trace;
 	uint64_t window_begin, window_end; /* identity: addresses; equal: none */
@@ -215,6 +222,11 @@ typedef int emu_ioctl_handler(struct emu_file *file, void *data);
 /* Each returns -EFAULT if the process can't read or write there; never crashes. */
 int emu_copy_in(void *to, uint64_t from, size_t n);
 int emu_copy_out(uint64_t to, const void *from, size_t n);
+/* A copy of an array of the caller's, which is the caller's to free: -EFAULT, or -ENOMEM, also if it has
+ * more than `most` bytes, which is what the kernel's own allocator gives. */
+#define EMU_KMALLOC_MOST ((size_t)4 << 20)
+#define EMU_KVMALLOC_MOST ((size_t)INT32_MAX)
+int emu_array_in(uint64_t from, uint64_t n, size_t bytes_each, size_t most, void **ret);
 
 /* memory.h's */
 emu_ioctl_handler emu_gem_create, emu_gem_mmap, emu_gem_close, emu_gem_wait_idle, emu_gem_metadata,
@@ -238,7 +250,7 @@ emu_ioctl_handler emu_version, emu_get_client, emu_get_cap, emu_set_client_cap, 
 struct emu_file *emu_file_get(int fd);
 void emu_file_put(struct emu_file *file);
 
-/* Open a node of the card; the public face opens render nodes. */
+/* Open the card's primary node, or its render node. */
 int emu_file_open(struct emu_gpu *gpu, bool primary, int *fd);
 
 /* Called by files.c as a file opens and is released; they leave nothing behind. */

@@ -37,7 +37,7 @@ int emu_refuse(struct emu_gpu *gpu, int error, const char *format, ...)
 {
 	va_list args;
 
-	__atomic_fetch_add(&gpu->counts.refused, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&gpu->refused, 1, __ATOMIC_RELAXED);
 	va_start(args, format);
 	error_set(gpu, format, args);
 	va_end(args);
@@ -121,8 +121,13 @@ static int state_init(struct emu_gpu *gpu)
 	if (err)
 		goto memory;
 	err = emu_identity_init(gpu);
+	if (err)
+		goto jobs;
+	err = emu_inject_init(gpu);
 	if (!err)
 		goto out;
+	emu_identity_fini(gpu);
+jobs:
 	emu_jobs_fini(gpu);
 memory:
 	emu_memory_fini(gpu);
@@ -136,6 +141,7 @@ static void state_fini(struct emu_gpu *gpu)
 	pthread_mutex_lock(&gpu->lock);
 	emu_identity_fini(gpu);
 	emu_jobs_fini(gpu);
+	emu_inject_fini(gpu);
 	emu_memory_fini(gpu);
 	pthread_mutex_unlock(&gpu->lock);
 }
@@ -195,7 +201,7 @@ VMKV_API void vmkv_emulator_destroy(vmkv_emulator *emulator)
 {
 	struct emu_gpu *gpu = (struct emu_gpu *)emulator;
 
-	if (!gpu)
+	if (!gpu || gpu->process != getpid())
 		return;
 	vmkv_emulator_resume(emulator); /* files wait for their jobs */
 	emu_gpu_unregister(gpu);
@@ -210,6 +216,11 @@ VMKV_API void vmkv_emulator_destroy(vmkv_emulator *emulator)
 VMKV_API int vmkv_emulator_open(vmkv_emulator *emulator, int *fd)
 {
 	return emu_file_open((struct emu_gpu *)emulator, false, fd);
+}
+
+VMKV_API int vmkv_emulator_open_primary(vmkv_emulator *emulator, int *fd)
+{
+	return emu_file_open((struct emu_gpu *)emulator, true, fd);
 }
 
 VMKV_API int vmkv_emulator_close(int fd)
@@ -323,7 +334,7 @@ VMKV_API int vmkv_emulator_stats(vmkv_emulator *emulator, struct vmkv_emulator_s
 	pthread_mutex_lock(&gpu->lock);
 	emu_memory_sweep(gpu);
 	stats = gpu->counts;
-	stats.refused = __atomic_load_n(&gpu->counts.refused, __ATOMIC_RELAXED);
+	stats.refused = __atomic_load_n(&gpu->refused, __ATOMIC_RELAXED);
 	stats.struct_size = sizeof(stats);
 	stats.buffers = gpu->memory.buffer_count;
 	stats.fences = gpu->jobs.fence_count;

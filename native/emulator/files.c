@@ -4,7 +4,10 @@
  *
  * A descriptor is a new open file description of the card's memory file, so that mmap of it at the
  * offsets of GEM_MMAP needs nothing else. Which DRM file it stands for is its position: duplicates
- * share it, also across fork and SCM_RIGHTS, and nobody reads, writes or seeks a DRM file.
+ * share it, and nobody reads, writes or seeks a DRM file.
+ *
+ * A card belongs to the process that made it. A child of fork gets a copy of the state, but shares the
+ * memory file, which two copies would divide each in its own way: so a child knows no files.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,10 +26,27 @@ static pthread_cond_t registry_changed = PTHREAD_COND_INITIALIZER;
 static struct emu_list registry = { &registry, &registry };
 static uint64_t last_id; /* of files and cards */
 
+/* Another thread may have held the lock as the process forked. */
+static void registry_forget(void)
+{
+	pthread_mutex_init(&registry_lock, NULL);
+	pthread_cond_init(&registry_changed, NULL);
+	emu_list_init(&registry);
+}
+
+static void fork_watch(void)
+{
+	(void)pthread_atfork(NULL, NULL, registry_forget);
+}
+
 void emu_gpu_register(struct emu_gpu *gpu)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	(void)pthread_once(&once, fork_watch);
 	pthread_mutex_lock(&registry_lock);
 	gpu->id = ++last_id;
+	gpu->process = getpid();
 	emu_list_append(&registry, &gpu->link);
 	pthread_mutex_unlock(&registry_lock);
 }
@@ -143,6 +163,10 @@ void emu_gpu_unregister(struct emu_gpu *gpu)
 {
 	struct emu_file *file;
 
+	pthread_mutex_lock(&gpu->lock);
+	gpu->going = true;
+	pthread_cond_broadcast(&gpu->changed);
+	pthread_mutex_unlock(&gpu->lock);
 	while ((file = open_file_get(gpu))) {
 		emu_file_retire(file);
 		emu_file_put(file);
@@ -202,9 +226,12 @@ static void file_link(struct emu_gpu *gpu, struct emu_file *file)
 
 int emu_file_open(struct emu_gpu *gpu, bool primary, int *fd)
 {
-	struct emu_file *file = calloc(1, sizeof(*file));
+	struct emu_file *file;
 	int err;
 
+	if (gpu->process != getpid())
+		return -ENODEV;
+	file = calloc(1, sizeof(*file));
 	if (!file)
 		return -ENOMEM;
 	file->gpu = gpu;

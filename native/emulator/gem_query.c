@@ -61,7 +61,9 @@ static int create_info_get(const struct emu_bo *bo, const struct drm_amdgpu_gem_
 {
 	const struct drm_amdgpu_gem_create_in info = { .bo_size = bo->bytes,
 		                                       .alignment = bo->alignment,
-		                                       .domains = bo->preferred_domains,
+		                                       .domains = bo->spilled
+		                                                      ? AMDGPU_GEM_DOMAIN_VRAM
+		                                                      : bo->preferred_domains,
 		                                       .domain_flags = bo->flags };
 
 	return emu_copy_out(args->value, &info, sizeof(info));
@@ -71,6 +73,7 @@ static int placement_set(struct emu_bo *bo, const struct drm_amdgpu_gem_op *args
 {
 	if (bo->user_pointer)
 		return -EPERM;
+	bo->spilled = false;
 	bo->preferred_domains = args->value & (AMDGPU_GEM_DOMAIN_VRAM | AMDGPU_GEM_DOMAIN_GTT |
 	                                       AMDGPU_GEM_DOMAIN_CPU);
 	bo->allowed_domains = bo->preferred_domains;

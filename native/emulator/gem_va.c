@@ -137,18 +137,18 @@ static int input_wait(struct va_call *call, uint32_t handle)
 static int inputs_wait(struct va_call *call)
 {
 	const struct drm_amdgpu_gem_va *args = call->args;
-	uint32_t n, *handles;
+	uint32_t n = args->num_syncobj_handles;
+	void *handles;
 	int error;
 
-	if (!call->gpu->kernel->has_timeline || !args->num_syncobj_handles)
+	if (!call->gpu->kernel->has_timeline || !n)
 		return 0;
-	n = args->num_syncobj_handles;
-	handles = malloc(n * sizeof(*handles));
-	if (!handles)
-		return -ENOMEM;
-	error = emu_copy_in(handles, args->input_fence_syncobj_handles, n * sizeof(*handles));
+	error = emu_array_in(args->input_fence_syncobj_handles, n, sizeof(uint32_t), EMU_KMALLOC_MOST,
+	                     &handles);
+	if (error)
+		return error;
 	for (uint32_t i = 0; i < n && !error; i++)
-		error = input_wait(call, handles[i]);
+		error = input_wait(call, ((const uint32_t *)handles)[i]);
 	free(handles);
 	return error;
 }
@@ -157,7 +157,8 @@ static int timeline_find(struct va_call *call)
 {
 	struct emu_syncobj *syncobj;
 
-	if (!call->gpu->kernel->has_timeline || !call->args->vm_timeline_syncobj_out)
+	if (!call->gpu->kernel->has_timeline || !call->args->vm_timeline_syncobj_out ||
+	    call->gpu->options.inject.faults & EMU_INJECT_TIMELINE_IGNORED)
 		return 0;
 	syncobj = emu_syncobj_find(call->file, call->args->vm_timeline_syncobj_out);
 	if (!syncobj)

@@ -16,7 +16,7 @@
 #include "vm_parts.h"
 
 #define WINDOW_ALIGNMENT (1ULL << 30)
-#define OFFSET_ZEROS UINT64_MAX /* of a run: no memory, reads give zeros */
+#define OFFSET_ZEROS EMU_BACKED_BY_NOTHING /* of a run: no memory, reads give zeros */
 #define NOBODY (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 
 /* ---- how many ranges a process may have ------------------------------------------------------ */
@@ -216,6 +216,15 @@ static void memory_add(struct emu_identity_run *run, uint64_t address, uint64_t 
 void emu_identity_set(struct emu_identity_run *run, uint64_t address, uint64_t bytes,
                       uint64_t entry)
 {
+	if (run->vm->tlb)
+		emu_tlb_set(run, address, bytes, entry);
+	else
+		emu_identity_show(run, address, bytes, entry, EMU_BACKED_AS_SAID);
+}
+
+void emu_identity_show(struct emu_identity_run *run, uint64_t address, uint64_t bytes,
+                       uint64_t entry, uint64_t backing)
+{
 	const struct emu_gpu *gpu = run->vm->gpu;
 	int protection = PROT_NONE;
 	uint64_t end = address + bytes;
@@ -238,6 +247,8 @@ void emu_identity_set(struct emu_identity_run *run, uint64_t address, uint64_t b
 		protection |= PROT_WRITE;
 	if (protection == PROT_NONE)
 		run_add(run, address, end - address, 0, PROT_NONE);
+	else if (backing != EMU_BACKED_AS_SAID)
+		run_add(run, address, end - address, backing, protection);
 	else
 		memory_add(run, address, end - address, entry, protection);
 }

@@ -43,6 +43,9 @@ static int call_count(const struct call *call)
 			error = -count->fail_error;
 			count->fail_at = 0;
 		}
+		if (!error && gpu->options.inject.faults)
+			error = emu_inject_call(gpu, call->ioctl->handler == emu_gem_va ||
+			                                 call->ioctl->handler == emu_cs);
 	}
 	pthread_mutex_unlock(&gpu->lock);
 	return error;

@@ -123,6 +123,8 @@ static int ibs_run_unlocked(struct emu_gpu *gpu, struct emu_job *job)
 
 	if (job->context->guilty)
 		return -ECANCELED;
+	if (gpu->options.inject.faults && emu_inject_run(gpu, job))
+		return -ECANCELED;
 	pthread_mutex_unlock(&gpu->lock);
 	error = ibs_run(gpu, job);
 	pthread_mutex_lock(&gpu->lock);
@@ -297,6 +299,7 @@ void emu_file_jobs_fini(struct emu_file *file)
 
 int emu_jobs_init(struct emu_gpu *gpu)
 {
+	static const int faults[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL };
 	struct emu_jobs *jobs = &gpu->jobs;
 	sigset_t all, before;
 	int error;
@@ -306,8 +309,11 @@ int emu_jobs_init(struct emu_gpu *gpu)
 	emu_entity_init(gpu, &jobs->kernel);
 	jobs->random = gpu->options.seed;
 	(void)emu_fence_signalled(gpu);
-	/* The card isn't one of the program's threads: no signal is for it to handle. */
+	/* The card isn't one of the program's threads: no signal is for it to handle. But a fault of its
+	 * own, blocked, would end the process without a word to the program's handler. */
 	sigfillset(&all);
+	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+		sigdelset(&all, faults[i]);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	error = pthread_create(&jobs->thread, NULL, thread_main, gpu);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);

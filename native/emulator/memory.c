@@ -124,7 +124,7 @@ void emu_memory_sweep(struct emu_gpu *gpu)
 	EMU_FOR_EACH(item, &memory->dying) {
 		struct emu_bo *bo = EMU_ENTRY(item, struct emu_bo, dying);
 
-		if (!resv_is_busy(&bo->resv) && emu_resv_is_idle(&bo->resv, EMU_USAGE_BOOKKEEP))
+		if (!resv_is_busy(&bo->resv) && emu_bo_is_idle(bo))
 			emu_bo_free(bo);
 	}
 	emu_handovers_prune(gpu, NULL);
@@ -134,8 +134,11 @@ void emu_memory_sweep(struct emu_gpu *gpu)
 static struct emu_fence *dying_fence(const struct emu_memory *memory)
 {
 	EMU_FOR_EACH(item, &memory->dying) {
-		const struct emu_resv *resv = &EMU_ENTRY(item, struct emu_bo, dying)->resv;
+		const struct emu_bo *bo = EMU_ENTRY(item, struct emu_bo, dying);
+		const struct emu_resv *resv = &bo->resv;
 
+		if (bo->moving && !bo->moving->signalled)
+			return bo->moving;
 		for (uint32_t i = 0; i < resv->count; i++)
 			if (!resv->fences[i].fence->signalled)
 				return resv->fences[i].fence;

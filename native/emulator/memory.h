@@ -72,6 +72,7 @@ struct emu_bo {
 	struct emu_list dying; /* in emu_memory.dying: no reference is left */
 	uint64_t onchip;       /* in units of its only domain, which is GDS, GWS or OA */
 	bool is_table;         /* a page table */
+	bool spilled;          /* inject=silent-gtt: asked for in VRAM, made in GTT */
 	bool clear_due;        /* DISCARDABLE, evicted: the clear job is to zero it */
 	struct emu_list bo_vas; /* emu_bo_va.bo_link: all VMs that have it */
 	/* VM_ALWAYS_VALID: the VM whose reservation it shares; NULL otherwise. Gone with the VM. */

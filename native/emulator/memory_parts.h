@@ -92,6 +92,7 @@ int emu_user_memory_check(const struct emu_bo *bo);
 
 /* ---- bo.c ------------------------------------------------------------------------------------ */
 
+bool emu_bo_is_idle(struct emu_bo *bo); /* pre: it has no owner */
 void emu_bo_free(struct emu_bo *bo); /* pre: nothing is at work on it */
 
 /* ---- handle.c -------------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
  * read from real cards by others: Mesa, src/amd/common/amdgpu_devices.c (navi21, navi31, gfx1201).
  * For gfx942 there is no such record: its ids, revisions and the register are from the kernel
  * (drivers/gpu/drm/amd/amdgpu/soc15.c, gfx_v9_4_3.c), sizes and clocks from AMD's data sheet of the
- * MI300X. GDS, GWS and OA are the kernel's (gfx_v*_set_gds_init); names are those of amdgpu.ids.
+ * MI300X. GDS, GWS and OA are the kernel's (gfx_v*_set_gds_init).
  */
 #include <string.h>
 
@@ -14,8 +14,7 @@
 
 static const struct emu_model models[] = {
 	{
-		.name = "gfx1030",
-		.marketing = "AMD Radeon RX 6800",
+		.name = "gfx1030", /* AMD Radeon RX 6800 */
 		.device_id = 0x73bf,
 		.revision = 0xc3,
 		.family = AMDGPU_FAMILY_NV,
@@ -45,8 +44,7 @@ static const struct emu_model models[] = {
 		.me = { 64, 42 }, .pfp = { 95, 42 }, .mec = { 104, 42 },
 	},
 	{
-		.name = "gfx1100",
-		.marketing = "AMD Radeon RX 7900 XTX",
+		.name = "gfx1100", /* AMD Radeon RX 7900 XTX */
 		.device_id = 0x744c,
 		.revision = 0xc8,
 		.family = AMDGPU_FAMILY_GC_11_0_0,
@@ -77,8 +75,7 @@ static const struct emu_model models[] = {
 		.me = { 1486, 29 }, .pfp = { 1525, 29 }, .mec = { 494, 29 },
 	},
 	{
-		.name = "gfx1201",
-		.marketing = "AMD Radeon RX 9070 XT",
+		.name = "gfx1201", /* AMD Radeon RX 9070 XT */
 		.device_id = 0x7550,
 		.revision = 0xc0,
 		.family = AMDGPU_FAMILY_GC_12_0_0,
@@ -107,8 +104,7 @@ static const struct emu_model models[] = {
 		.me = { 2590, 29 }, .pfp = { 2630, 29 }, .mec = { 2800, 29 },
 	},
 	{
-		.name = "gfx942",
-		.marketing = "AMD Instinct MI300X",
+		.name = "gfx942", /* AMD Instinct MI300X */
 		.device_id = 0x74a1,
 		.revision = 0x00,
 		.family = AMDGPU_FAMILY_AI,

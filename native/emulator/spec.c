@@ -19,6 +19,7 @@ struct parsing {
 	struct emu_options *options;
 	char *error;
 	size_t error_bytes;
+	const char *inject; /* NULL: nothing; for the end, when all else is known */
 };
 
 static int parse_flag(const char *value, bool *ret)
@@ -148,6 +149,19 @@ static int take_break(struct parsing *parsing, const char *value)
 	return 0;
 }
 
+static int take_inject(struct parsing *parsing, const char *value)
+{
+	parsing->inject = value;
+	return 0;
+}
+
+static int take_late_us(struct parsing *parsing, const char *value)
+{
+	double *us = &parsing->options->inject.late_us;
+
+	return parse_us(value, us) || *us <= 0 ? -EINVAL : 0;
+}
+
 static const struct {
 	const char *name, *takes;
 	int (*take)(struct parsing *parsing, const char *value);
@@ -163,6 +177,8 @@ static const struct {
 	{ "pte_us", "a number from 0 to 1000000", take_pte_us },
 	{ "trace", "the path of a file", take_trace },
 	{ "break", "flush-all, clean-split or ignore-delay", take_break },
+	{ "inject", "faults, separated by commas", take_inject },
+	{ "late_us", "a number above 0, to 1000000", take_late_us },
 };
 
 #define KNOWN (sizeof(known) / sizeof(known[0]))
@@ -253,7 +269,7 @@ static void defaults_fill(struct emu_options *options)
 
 int emu_options_parse(const char *spec, struct emu_options *options, char *error, size_t n)
 {
-	struct parsing parsing = { options, error, n };
+	struct parsing parsing = { options, error, n, NULL };
 	char text[1024];
 	int err;
 
@@ -264,7 +280,8 @@ int emu_options_parse(const char *spec, struct emu_options *options, char *error
 	}
 	strcpy(text, spec);
 	err = parse_text(&parsing, text);
-	if (!err)
-		defaults_fill(options);
-	return err;
+	if (err)
+		return err;
+	defaults_fill(options);
+	return emu_inject_parse(parsing.inject, options, error, n);
 }

@@ -210,10 +210,12 @@ static int submit_wait(struct emu_syncobj *syncobj, uint64_t point, struct emu_f
 	int error, late = 0;
 
 	emu_syncobj_get(syncobj);
-	while ((error = emu_syncobj_fence(syncobj, point, ret)) && !late)
+	while ((error = emu_syncobj_fence(syncobj, point, ret)) && !late && !gpu->going)
 		late = pthread_cond_timedwait(&gpu->changed, &gpu->lock, &time);
 	emu_syncobj_put(syncobj);
-	return error ? -ETIME : 0;
+	if (error)
+		error = gpu->going ? -ENODEV : -ETIME;
+	return error;
 }
 
 int emu_syncobj_find_fence(struct emu_file *file, uint32_t handle, uint64_t point, uint64_t flags,

@@ -186,8 +186,10 @@ void emu_syncobj_array_put(struct emu_syncobj **syncobjs, uint32_t n)
 static int array_find(struct emu_file *file, const uint32_t *handles, uint32_t n,
                       struct emu_syncobj ***ret)
 {
-	struct emu_syncobj **syncobjs = calloc(n, sizeof(struct emu_syncobj *));
+	struct emu_syncobj **syncobjs = NULL;
 
+	if (n <= EMU_KMALLOC_MOST / sizeof(*syncobjs))
+		syncobjs = calloc(n, sizeof(struct emu_syncobj *));
 	if (!syncobjs)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < n; i++) {
@@ -205,35 +207,32 @@ static int array_find(struct emu_file *file, const uint32_t *handles, uint32_t n
 int emu_syncobj_array_get(struct emu_file *file, uint64_t handles, uint32_t n,
                           struct emu_syncobj ***ret)
 {
-	uint32_t *copy;
+	void *copy;
 	int error;
 
 	if (!n)
 		return -EINVAL;
-	copy = calloc(n, sizeof(*copy));
-	if (!copy)
-		return -ENOMEM;
-	error = emu_copy_in(copy, handles, (size_t)n * sizeof(*copy));
-	if (!error)
-		error = array_find(file, copy, n, ret);
+	error = emu_array_in(handles, n, sizeof(uint32_t), EMU_KMALLOC_MOST, &copy);
+	if (error)
+		return error;
+	error = array_find(file, copy, n, ret);
 	free(copy);
 	return error;
 }
 
 int emu_syncobj_points_get(uint64_t points, uint32_t n, uint64_t **ret)
 {
-	uint64_t *copy = calloc(n, sizeof(*copy));
+	void *copy;
 	int error = 0;
 
-	if (!copy)
-		return -ENOMEM;
 	if (points)
-		error = emu_copy_in(copy, points, (size_t)n * sizeof(*copy));
-	if (error)
-		free(copy);
+		error = emu_array_in(points, n, sizeof(**ret), EMU_KMALLOC_MOST, &copy);
 	else
-		*ret = copy;
-	return error;
+		copy = calloc(n, sizeof(**ret));
+	if (error || !copy)
+		return error ? error : -ENOMEM;
+	*ret = copy;
+	return 0;
 }
 
 static int replace_all(struct emu_file *file, const struct drm_syncobj_array *args,

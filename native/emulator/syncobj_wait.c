@@ -72,8 +72,8 @@ static int wait_run(struct emu_gpu *gpu, struct wait *wait)
 	if (fences_take(wait) && !may_miss)
 		return -EINVAL;
 	while (!is_over(wait)) {
-		if (late)
-			return -ETIME;
+		if (late || gpu->going)
+			return late ? -ETIME : -ENODEV;
 		late = pthread_cond_timedwait(&gpu->changed, &gpu->lock, &deadline) == ETIMEDOUT;
 		fences_take(wait);
 	}

@@ -128,8 +128,11 @@ int emu_vm_submit(struct emu_vm *vm, struct emu_bo_va **listed, uint32_t n, stru
 
 static void vm_free(struct emu_vm *vm)
 {
+	if (vm->prt_va)
+		bo_va_free(vm->prt_va);
 	EMU_FOR_EACH(item, &vm->freed)
 		free(EMU_ENTRY(item, struct emu_mapping, link));
+	emu_tlb_destroy(vm);
 	emu_page_table_reap(vm, true);
 	emu_resv_fini(&vm->resv);
 	emu_fence_put(vm->last_job);
@@ -156,6 +159,8 @@ int emu_vm_create(struct emu_file *file, struct emu_vm **ret)
 	error = emu_page_table_create(vm, NULL, 0, &vm->root);
 	if (!error)
 		error = emu_bo_va_create(vm, NULL, &vm->prt_va);
+	if (!error && emu_tlb_is_needed(vm->gpu))
+		error = emu_tlb_create(vm);
 	if (error) {
 		vm_free(vm);
 		return error;
@@ -171,7 +176,6 @@ void emu_vm_destroy(struct emu_vm *vm)
 		return;
 	emu_entity_fini(vm->gpu, &vm->entity);
 	emu_identity_release(vm);
-	bo_va_free(vm->prt_va);
 	vm_free(vm);
 }
 

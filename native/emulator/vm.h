@@ -62,6 +62,7 @@ struct emu_vm {
 	struct emu_list relocated;   /* tables that no directory entry names yet */
 	struct emu_list tables_freed; /* that go when the jobs pushed so far are done */
 	uint64_t page_table_bytes;
+	struct emu_tlb *tlb; /* inject=: engines see this; NULL: they see the page tables */
 };
 
 /* vm.c */

@@ -56,11 +56,14 @@ static bool address_is_canonical(uint64_t address)
 int emu_vm_access(struct emu_vm *vm, uint64_t address, bool write, uint64_t *bytes, uint8_t **ret)
 {
 	uint64_t needed = write ? EMU_PTE_WRITABLE : EMU_PTE_READABLE, inside, run;
+	uint64_t backing = EMU_BACKED_AS_SAID;
 	struct emu_walk walk = { .bytes = 1ULL << EMU_ADDRESS_BITS };
 	uint8_t *memory;
 
 	if (address_is_canonical(address))
 		emu_page_table_walk(vm, address, &walk);
+	if (vm->tlb && address_is_canonical(address))
+		emu_tlb_look(vm, address, &walk, &backing);
 	needed |= EMU_PTE_VALID;
 	if (!(walk.entry & EMU_PTE_PRT) && (walk.entry & needed) != needed) {
 		fault_record(vm, address, write, &walk);
@@ -70,8 +73,12 @@ int emu_vm_access(struct emu_vm *vm, uint64_t address, bool write, uint64_t *byt
 	if (*bytes > walk.bytes - inside)
 		*bytes = walk.bytes - inside;
 	*ret = NULL;
-	if (walk.entry & EMU_PTE_PRT)
+	if (walk.entry & EMU_PTE_PRT || backing == EMU_BACKED_BY_NOTHING)
 		return 0;
+	if (backing != EMU_BACKED_AS_SAID) {
+		*ret = vm->gpu->memory.view + backing + inside;
+		return 0;
+	}
 	run = *bytes;
 	memory = emu_memory_at(vm->gpu, walk.physical + inside, &run, NULL);
 	if (!memory) {

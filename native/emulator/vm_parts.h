@@ -92,6 +92,10 @@ int emu_identity_claim(struct emu_vm *vm, uint64_t address, uint64_t bytes);
 /* Entries for `bytes` from an address are now `entry` (the physical address going on). */
 void emu_identity_set(struct emu_identity_run *run, uint64_t address, uint64_t bytes,
                       uint64_t entry);
+/* What emu_identity_set does unless faults are injected: show the window what an entry leads to, its
+ * bytes being where `backing` (EMU_BACKED_*, or an offset in the memory file) says. */
+void emu_identity_show(struct emu_identity_run *run, uint64_t address, uint64_t bytes,
+                       uint64_t entry, uint64_t backing);
 /* Make the last run visible. 0 or the first error of all. */
 int emu_identity_finish(struct emu_identity_run *run);
 /* The VM goes. */

@@ -18,6 +18,48 @@
  *   ioctl_us=, pte_us=  latency model: microseconds of each ioctl, and of each page-table job (0)
  *   trace=         a file that gets a JSON line for each ioctl
  *   break=         a deliberate error, to see tests fail: flush-all, clean-split, ignore-delay
+ *   inject=        faults that real cards were reported to have, separated by commas; see below
+ *   late_us=       of late-visibility (default 2000)
+ *
+ * Faults. None is on unless named, and several may be; the process sees in the identity window what the
+ * GPU sees. N is a whole number from 1.
+ *   stale-translation   An address that was mapped, unmapped and is mapped again keeps the page that it
+ *                       was mapped to first, whatever the new mapping says, for as long as its file is
+ *                       open. Meanwhile unmapped, it faults as it should. An address that is mapped once
+ *                       only is sound, also if its buffer is moved. (hipfire: Linux 7.14, gfx1201.)
+ *   late-visibility     What is mapped at an address that had no mapping isn't seen until late_us after
+ *                       the page tables have it, which is when a fence or submission says so: reads give
+ *                       zeros, also those of packets, which zeros make NOPs; stores are lost; nothing
+ *                       faults. More submissions don't help. The process sees it from half that time on,
+ *                       and keeps what it stored itself until then.
+ *                       (rocm-systems#11693: Linux 7.2.4, gfx1201, 1 to 2 ms.)
+ *   alias-diverges      A page that is mapped at a second address while it is at a first one in the same
+ *                       file has bytes of its own there, which begin as those of the page; no write
+ *                       through one address is seen through the other, and nothing fails. What is written
+ *                       through the second one is lost as it is unmapped; if the first one goes before,
+ *                       it becomes what the page holds. (kvcached#501: Intel's driver; no AMD card.)
+ *   vram-stolen[:N]     As the Nth submission (16) starts, another process takes what VRAM is free, but for
+ *                       8 MiB, and half of what others have there, whose buffers are evicted. It keeps
+ *                       that. (llama.cpp#24066.)
+ *   silent-gtt[:N]      Of buffers of 2 MiB and more that ask for VRAM alone, the first and then each Nth
+ *                       (2: every other) lie in GTT and stay there, however much VRAM is free. All else
+ *                       says VRAM, but the counters of INFO (MEMORY, VRAM_USAGE, GTT_USAGE) tell where
+ *                       they are. (SteamOS#2811, llama.cpp#24066.)
+ *   unmap-ignored       UNMAP, CLEAR and REPLACE by PRT succeed, and page tables follow, but the GPU goes
+ *                       on with what it knew, until another buffer is mapped there. (Inferred from
+ *                       Linux 6.12 and 7.2, where a flush of the TLB may be left out; nobody reported it.)
+ *   timeline-ignored    GEM_VA ignores vm_timeline_syncobj_out: nobody submits its point, so that a wait
+ *                       for submission never ends, and any other fails with EINVAL. Of kernel=7.2 only:
+ *                       those before know no timelines and do the same. (rocm-systems#9820.)
+ *   device-lost[:N]     The Nth submission (16) hangs and the card is reset: VRAM reads as zeros,
+ *                       VRAM_LOST_COUNTER grows, submissions that are under way fail with ECANCELED, the
+ *                       hanging one's context is guilty, all others are told of a reset that lost VRAM,
+ *                       and none of them takes more, while new ones do. Once.
+ *                       (What amdgpu does after a hang.)
+ *   transient-enomem[:N] Each Nth call (8) of CS and GEM_VA, and those within a millisecond of it, fail
+ *                       with ENOMEM and change nothing; later ones work. (ROCm#6215: gfx1201.)
+ *   ioctl:NAME:N:ERRNO  The Nth call of that ioctl fails, as with vmkv_emulator_fail; ERRNO is a name
+ *                       such as ENOMEM, or a number.
  */
 #ifndef VMKV_EMULATOR_H
 #define VMKV_EMULATOR_H
@@ -42,14 +84,21 @@ VMKV_API int vmkv_emulator_create(const char *spec, char *error, size_t error_by
                                   vmkv_emulator **ret);
 
 /* Take a card away, with the files that are still open on it; NULL does nothing. Must be the last call
- * on it. Descriptors that are left fail with ENODEV. */
+ * on it. Descriptors that are left fail with ENODEV, and so do waits for what nobody has submitted.
+ * A card is its process's alone: in a child of fork its descriptors fail with ENODEV, and taking it away
+ * does nothing. */
 VMKV_API void vmkv_emulator_destroy(vmkv_emulator *emulator);
 
 /* Open the card's render node: *fd is a descriptor of a new DRM file, with handles and a VM of its own.
  * Duplicates of it are the same file. */
 VMKV_API int vmkv_emulator_open(vmkv_emulator *emulator, int *fd);
 
+/* The same with the card's primary node, as /dev/dri/card0 is one: its files are authenticated, and may
+ * name buffers (GEM_FLINK) and ask for contexts of high priority. */
+VMKV_API int vmkv_emulator_open_primary(vmkv_emulator *emulator, int *fd);
+
 /* Close fd, and release its DRM file with all that it holds, as the last close(2) of a real one does.
+ * It waits for the file's jobs; a card that is paused runs jobs until those are done.
  * Duplicates that are left fail with ENODEV. -EBADF: no descriptor of an emulated file. */
 VMKV_API int vmkv_emulator_close(int fd);
 

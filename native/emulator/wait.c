@@ -146,18 +146,17 @@ static int wait_fences(struct emu_file *file, union drm_amdgpu_wait_fences *args
 {
 	const struct drm_amdgpu_wait_fences_in in = args->in;
 	struct drm_amdgpu_wait_fences_out out = { 0 };
-	struct drm_amdgpu_fence *users;
+	void *users;
 	int error;
 
 	if (!in.fence_count)
 		return -EINVAL;
-	users = calloc(in.fence_count, sizeof(*users));
-	if (!users)
-		return -ENOMEM;
-	error = emu_copy_in(users, in.fences, (size_t)in.fence_count * sizeof(*users));
-	if (!error)
-		error = (in.wait_all ? wait_all : wait_any)(file, users, in.fence_count,
-		                                            deadline_of(in.timeout_ns), &out);
+	error = emu_array_in(in.fences, in.fence_count, sizeof(struct drm_amdgpu_fence),
+	                     EMU_KMALLOC_MOST, &users);
+	if (error)
+		return error;
+	error = (in.wait_all ? wait_all : wait_any)(file, users, in.fence_count,
+	                                            deadline_of(in.timeout_ns), &out);
 	free(users);
 	if (error)
 		return error;

@@ -103,7 +103,7 @@ static inline int primary_open(const struct card *card)
 {
 	int fd;
 
-	CHECK_EQ(emu_file_open((struct emu_gpu *)card->gpu, true, &fd), 0);
+	CHECK_EQ(vmkv_emulator_open_primary(card->gpu, &fd), 0);
 	return fd;
 }
 

@@ -283,7 +283,7 @@ static void a_render_node_may_not_do_all(void)
 
 	CHECK_EQ(emulated_call(card.fd, DRM_IOCTL_GEM_FLINK, &flink), -EACCES);
 	CHECK_EQ(emulated_call(card.fd, DRM_IOCTL_GET_MAGIC, &auth), -EACCES);
-	CHECK_EQ(emu_file_open((struct emu_gpu *)card.gpu, true, &primary), 0);
+	CHECK_EQ(vmkv_emulator_open_primary(card.gpu, &primary), 0);
 	flink.handle = create_buffer(primary);
 	CHECK_EQ(emulated_call(primary, DRM_IOCTL_GEM_FLINK, &flink), 0);
 	CHECK_EQ(emulated_call(primary, DRM_IOCTL_GET_MAGIC, &auth), 0);
