@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import hardware_support
 from support import NATIVE_COVERAGE, ROOT
 
 # The tests are of the installed package. `python -m pytest` here, and `python -c` in a process of a
@@ -16,10 +17,13 @@ os.environ["PYTHONSAFEPATH"] = "1"
 
 import vmkv  # noqa: E402
 
+# Those that --device gave.
+GIVEN: list[str] = []
+
 
 def device_names() -> list[str]:
     """The devices of this machine that the common tests run on, as vmkv.open takes them."""
-    return ["host", "emulated:gfx1201?vram=8GiB&identity=1"]
+    return GIVEN or ["host", "emulated:gfx1201?vram=8GiB&identity=1"]
 
 
 # What tests need that only the host device has.
@@ -34,13 +38,34 @@ HOST_ONLY = {
 }
 
 
-@pytest.fixture(params=device_names())
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "device_name" in metafunc.fixturenames:
+        cards = hardware_support.targets_for(metafunc.config, metafunc.module.__name__)
+        targets = [hardware_support.Target(name) for name in device_names()] + [
+            pytest.param(card, marks=pytest.mark.hardware) if card.is_real else card
+            for card in cards
+        ]
+        metafunc.parametrize("device_name", targets, indirect=True, ids=str)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    spared = set(hardware_support.spared(items, HOST_ONLY))
+    if spared:
+        config.hook.pytest_deselected(items=list(spared))
+        items[:] = [item for item in items if item not in spared]
+
+
+@pytest.fixture
 def device_name(request: pytest.FixtureRequest) -> str:
-    name = str(request.param)
-    needs = HOST_ONLY.get(request.node.originalname)
-    if needs and name != "host":
+    target: hardware_support.Target = request.param
+    test = request.node.originalname
+    needs = HOST_ONLY.get(test)
+    if needs and target.name != "host":
         pytest.skip(f"needs {needs}: host has it")
-    return name
+    needs = hardware_support.missing(target, test)
+    if needs:
+        pytest.skip(needs)
+    return target.name
 
 
 @pytest.fixture(scope="session")
@@ -49,8 +74,34 @@ def seed(pytestconfig: pytest.Config) -> int:
     return int(pytestconfig.getoption("--seed"))
 
 
+@pytest.fixture(scope="session")
+def runs(pytestconfig: pytest.Config) -> int:
+    """How often doctor looks at each emulated card; 0: at some of them."""
+    return int(pytestconfig.getoption("--runs"))
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=1, help="where random tests begin (default: 1)")
+    parser.addoption(
+        "--runs",
+        type=int,
+        default=0,
+        metavar="N",
+        help="let doctor look at every emulated card so many times, sound and with each fault"
+        " (default: 20 times in all, each)",
+    )
+    parser.addoption(
+        "--device",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="run the common tests on this device, as vmkv.open takes it, such as"
+        " 'host?safe=no-alias'; may be given several times (default: host and an emulated card)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    GIVEN[:] = config.getoption("--device")
 
 
 def changed_files() -> Iterator[Path]:
@@ -71,6 +122,8 @@ def changed_files() -> Iterator[Path]:
 def pytest_report_header(config: pytest.Config) -> list[str]:
     package = Path(vmkv.__file__).parent
     devices = ", ".join(device_names())
+    if hardware_support.is_asked_for(config):
+        devices = ", ".join(map(str, hardware_support.real_targets()))
     return [
         f"vmkv: {vmkv.__version__} in {package}",
         f"devices: {devices}; seed: {config.getoption('--seed')}",

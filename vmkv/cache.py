@@ -25,6 +25,7 @@ from vmkv.step import Batch, Call
 Size = str | SupportsIndex
 
 _LAYOUTS = {"layer": lib.VMKV_LAYOUT_LAYER, "token": lib.VMKV_LAYOUT_TOKEN}
+_SHARE = {None: lib.VMKV_SHARE_DEFAULT, True: lib.VMKV_SHARE_ON, False: lib.VMKV_SHARE_OFF}
 _PREFER = {"lowest": lib.VMKV_PREFER_LOWEST, "warm": lib.VMKV_PREFER_WARM}
 
 
@@ -57,6 +58,8 @@ class Cache(Handle):
         mapping_max: longest piece that is mapped by one driver call and given back whole. None:
             2 MiB in the layer layout, 32 MiB in the token layout.
         window_mapping_max: the same in window groups. None: 256 KiB or one page, whichever is more.
+        share: whether `vmkv stats` can look into it, through a file that only this user can read.
+            None: if the environment has VMKV_STATS=1. VMKV_STATS=0 turns it off for all.
 
     >>> with vmkv.open("host") as device:
     ...     with vmkv.Cache(device, vmkv.Geometry.preset("qwen3-8b"), budget="10GB") as cache:
@@ -70,7 +73,8 @@ class Cache(Handle):
 
     Raises:
         InvalidError: an argument outside its range. SizeError: sizes whose product passes 64 bits,
-        or more addresses than the device has. ClosedError: the device is closed. DeviceError.
+        or more addresses than the device has. ClosedError: the device is closed. DeviceError, also
+        if it can't be shared: the directory isn't this user's alone, or there is no room in it.
     """
 
     __slots__ = ("_cpu_addresses", "device", "geometry", "layout")
@@ -92,6 +96,7 @@ class Cache(Handle):
         warm: Size | None = None,
         mapping_max: Size | None = None,
         window_mapping_max: Size | None = None,
+        share: bool | None = None,
     ) -> None:
         if not isinstance(layout, str) or layout not in _LAYOUTS:
             raise errors.InvalidError(f"unknown layout {layout!r}: it is 'layer' or 'token'")
@@ -103,6 +108,8 @@ class Cache(Handle):
             )
         if not isinstance(zero, bool | np.bool_):
             raise TypeError(f"zero is True or False, not {zero!r}")
+        if not (share is None or isinstance(share, bool | np.bool_)):
+            raise TypeError(f"share is True, False or None, not {share!r}")
         self.device = device
         self.geometry = geometry
         self.layout = layout
@@ -123,6 +130,7 @@ class Cache(Handle):
             mapping_max_bytes=_default(_size, "mapping_max", mapping_max),
             window_mapping_max_bytes=_default(_size, "window_mapping_max", window_mapping_max),
             warm_max_bytes=_warm(warm),
+            share=_SHARE[None if share is None else bool(share)],
         )
         super().__init__(lib.vmkv_cache_destroy, device)
         self._make(options)
@@ -182,7 +190,9 @@ class Cache(Handle):
                 than that takes, the rest is given back first.
 
         Raises:
-            Shortage: of kind "slots": max_slots are open, or every slot waits to be retired.
+            Shortage: of kind "slots": max_slots are open, or every slot waits to be retired or
+                unmapped. A slot is free once `retiring_until` is retired, or `transit_point`
+                reached, if that isn't 0.
             BusyError: the slot isn't free. InvalidError, RangeError: an argument outside its range.
             ClosedError.
         """
@@ -195,24 +205,34 @@ class Cache(Handle):
         )
         if slot is not None:
             options.prefer, options.slot = lib.VMKV_PREFER_SLOT, check_count("slot", slot)
+        options.shortage = told = ffi.new("struct vmkv_shortage *")
         ret = ffi.new("vmkv_seq *")
         try:
             code = lib.vmkv_seq_open(self._pointer, options, ret)
             if code:
-                self._fail_open(code)
+                self._fail_open(code, told)
             return Sequence(self, ret[0])
         except BaseException:
             if ret[0]:  # an interrupt: nobody would ever close it
                 lib.vmkv_seq_close(self._pointer, ret[0], 0)
             raise
 
-    def _fail_open(self, code: int) -> NoReturn:
+    def _fail_open(self, code: int, told: Any) -> NoReturn:
         try:
             self._fail(code)
         except errors.DeviceError as error:
             if code != -codes.ENOSPC:
                 raise
-            raise errors.Shortage(str(error), kind="slots", needed=1, missing=1) from None
+            raise errors.Shortage(
+                str(error),
+                kind="slots",
+                needed=told.needed,
+                missing=told.missing,
+                retiring_bytes=told.retiring_bytes,
+                retiring_until=told.retiring_until,
+                transit_bytes=told.transit_bytes,
+                transit_point=told.transit_point,
+            ) from None
 
     def step(self, lengths: AbstractMapping[Sequence, SupportsIndex], busy_until: int = 0) -> int:
         """Make these lengths usable: all of them, or nothing changes. Returns the point at which

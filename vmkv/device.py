@@ -12,6 +12,7 @@ from vmkv import errors
 from vmkv._handle import Handle, text_buffer
 from vmkv._native import ffi, lib
 from vmkv._values import check_count, new_struct, read_struct
+from vmkv.safety import Safety, safe_name
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class DeviceInfo:
         mappings: how many of those there are now, over all caches.
         features: bits, see the properties.
         lost: 1 after the device was lost.
+        safe: bits, see safe_modes.
+        wait_after_map_us: how long wait-after-map waits; 0 if it isn't in force.
     """
 
     name: str
@@ -36,6 +39,8 @@ class DeviceInfo:
     mappings: int
     features: int
     lost: int
+    safe: int
+    wait_after_map_us: int
 
     @property
     def cpu_addresses(self) -> bool:
@@ -52,6 +57,16 @@ class DeviceInfo:
         """Whether changes take effect later, at points other than 0."""
         return bool(self.features & lib.VMKV_FEATURE_ASYNCHRONOUS)
 
+    @property
+    def safe_modes(self) -> tuple[str, ...]:
+        """The safe modes that are in force: names as in "host?safe=no-alias"."""
+        bits = {
+            "never-reuse-addresses": lib.VMKV_SAFE_NEVER_REUSE_ADDRESSES,
+            "wait-after-map": lib.VMKV_SAFE_WAIT_AFTER_MAP,
+            "no-alias": lib.VMKV_SAFE_NO_ALIAS,
+        }
+        return tuple(name for name, bit in bits.items() if self.safe & bit)
+
 
 class Device(Handle):
     """An open device; made by `vmkv.open`. A context manager that closes it.
@@ -66,7 +81,7 @@ class Device(Handle):
             raise TypeError(f"a device's name is a text such as 'host', not {name!r}")
         if "\0" in name:
             raise errors.InvalidError(f"a device's name can't hold a NUL character: {name!r}")
-        text, encoded = text_buffer(), ffi.new("char[]", name.encode())
+        text, encoded = text_buffer(), ffi.new("char[]", name.encode(errors="surrogateescape"))
         options = new_struct("vmkv_device_options", error=text, error_bytes=len(text))
         options.name = encoded
         super().__init__(lib.vmkv_device_close)
@@ -100,6 +115,16 @@ class Device(Handle):
     def name(self) -> str:
         """What `vmkv.open` would take again."""
         return self.info.name
+
+    @property
+    def safe_modes(self) -> tuple[str, ...]:
+        """The safe modes that are in force.
+
+        >>> with open_device("host?safe=no-alias,wait-after-map") as device:
+        ...     device.safe_modes
+        ('wait-after-map', 'no-alias')
+        """
+        return self.info.safe_modes
 
     def close(self) -> None:
         """Close it. Nothing happens if it is closed already. Waits for calls of other threads.
@@ -209,16 +234,34 @@ def _limit_ns(timeout: float | None) -> int:
     return endless if math.isinf(seconds) else min(int(seconds * 1e9), endless)
 
 
-def open_device(name: str = "auto") -> Device:
-    """Open a device: "host" (this process's own memory; options as in
-    "host?max_mappings=2000&memory=8GiB") or "auto", the best on this machine.
+def open_device(name: str = "auto", *, safety: Safety = None) -> Device:
+    """Open a device.
+
+    Args:
+        name: "host" (this process's own memory), "amdgpu" or "amdgpu:/dev/dri/renderD128" (a
+            Radeon), "emulated:gfx1201" (such a card without one), or "auto": the first Radeon that
+            can be trusted, else the host. Options follow a "?", as in "host?memory=8GiB"; vmkv.h
+            has all of them.
+        safety: "auto": examine a card first, as `vmkv doctor` does (a second or two, in an address
+            space of its own where libdrm has such), open it in the safe modes that it turns out to
+            need, and not at all if it can't be trusted. "none": open it as it is. A tuple of
+            "never-reuse-addresses", "wait-after-map" and "no-alias": open it in these. None: "auto"
+            for amdgpu and auto, "none" for the others. `Device.safe_modes` says which are in force.
 
     >>> with open_device("host") as device:
     ...     device.info.cpu_addresses
     True
 
+    An engine that has examined its card before, and keeps the outcome, passes the modes on. C code
+    (also with a file or handle of its own to adopt) does so by the option `safe=` of the name, with
+    what `vmkv doctor --json` says: a card is the same whichever address space looks at it.
+
     Raises:
         InvalidError: a malformed name or option. DeviceNotFoundError: an unknown device, or none
-        such on this machine.
+        such on this machine. UnsupportedError: the card can't be trusted; the probe that it failed
+        is named. DeviceLostError: it was lost while it was examined. DeviceError: no right to open
+        it (errno EACCES).
     """
-    return Device(name)
+    if not isinstance(name, str):
+        return Device(name)  # which says what is wrong
+    return Device(safe_name(name, safety))

@@ -1,24 +1,22 @@
 """What `vmkv bench` sets to work: sequences that go through scripts of steps in C, and the same
-growth as bare driver calls.
+growth as a plan of driver calls.
 
 A *script* is an array of steps (`STEP`), each of which brings neighbouring sequences to one length.
 A *piece* is what one driver call maps. A *run* is a row of mappings that go on in address and in
-slab. A *floor* makes the driver calls of a plan with nothing around them.
+slab.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vmkv import errors
 from vmkv._native import ffi, lib
 from vmkv.cache import Cache
-from vmkv.device import Device
 
 STEP = np.dtype([("first", "u4"), ("n", "u4"), ("tokens", "u4")])
 PIECE = np.dtype(
@@ -97,10 +95,10 @@ class Load:
         self._check(
             lib.vmkv_bench_run(
                 self.pointer,
-                _at(script, "struct vmkv_bench_step *"),
+                array_pointer(script, "struct vmkv_bench_step *"),
                 len(script),
                 batch,
-                _at(times, "uint64_t *"),
+                array_pointer(times, "uint64_t *"),
             )
         )
         return times
@@ -112,9 +110,9 @@ class Load:
         self._check(
             lib.vmkv_bench_record(
                 self.pointer,
-                _at(script, "struct vmkv_bench_step *"),
+                array_pointer(script, "struct vmkv_bench_step *"),
                 len(script),
-                _at(pieces, "struct vmkv_bench_piece *"),
+                array_pointer(pieces, "struct vmkv_bench_piece *"),
                 max_pieces,
                 count,
             )
@@ -132,7 +130,7 @@ class Load:
         ret = ffi.new("int64_t *")
         self._check(
             lib.vmkv_bench_count_syscalls(
-                self.pointer, _at(script, "struct vmkv_bench_step *"), len(script), ret
+                self.pointer, array_pointer(script, "struct vmkv_bench_step *"), len(script), ret
             )
         )
         return None if ret[0] < 0 else int(ret[0])
@@ -142,52 +140,20 @@ class Load:
             self.cache._fail(code)
 
 
-def _at(array: Array, c_type: str) -> Any:
+def array_pointer(array: Array, c_type: str) -> Any:
+    """Where an array's elements are, for C; it holds as long as the array does."""
     return ffi.cast(c_type, array.ctypes.data)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A growth as raw driver calls: what a floor gets."""
+    """A growth as raw driver calls: what a floor gets, which makes them with nothing around."""
 
     ranges: Array  # RANGE: reservations that hold all pieces
     pieces: Array  # PIECE: in order of step, slabs numbered from 0
     slab_bytes: int
     slabs: int
     steps: int
-
-
-# Makes the driver calls of a plan with nothing around them; returns the nanoseconds of each step.
-Floor = Callable[[Plan], Times]
-
-
-def _floor_host(plan: Plan) -> Times:
-    times = np.zeros(plan.steps, np.uint64)
-    request = ffi.new(
-        "struct vmkv_bench_plan *",
-        {
-            "ranges": _at(plan.ranges, "struct vmkv_bench_range *"),
-            "pieces": _at(plan.pieces, "struct vmkv_bench_piece *"),
-            "range_count": len(plan.ranges),
-            "piece_count": len(plan.pieces),
-            "slab_bytes": plan.slab_bytes,
-            "slab_count": plan.slabs,
-            "step_count": plan.steps,
-        },
-    )
-    code = lib.vmkv_bench_floor_host(request, _at(times, "uint64_t *"))
-    if code < 0:
-        errors.fail(code, "")
-    return times
-
-
-# By the kind of device: what comes before the first ':' or '?' of its name.
-FLOORS: dict[str, Floor] = {"host": _floor_host}
-
-
-def floor_for(device: Device) -> Floor | None:
-    """The floor of this kind of device; None if there is none yet."""
-    return FLOORS.get(device.name.partition("?")[0].partition(":")[0])
 
 
 def plan_of(load: Load, pieces: Array, steps: int) -> Plan:

@@ -13,7 +13,7 @@
  *
  * Conventions
  * - A function that can fail returns 0 or a negative errno value; outputs come last and are written
- *   only on success (the one exception: the shortage that vmkv_step reports with -ENOSPC). The
+ *   only on success (the one exception: the shortage that is reported with -ENOSPC). The
  *   library never prints, exits or aborts. The text of the last error lives on the handle.
  * - A struct that begins with struct_size is versioned by it: set it to sizeof(the struct) and zero
  *   the rest; a zero field means its default. A caller's struct that is longer than the library's
@@ -68,6 +68,7 @@ struct vmkv_device_options {
 	 *             Options, as in "host?max_mappings=2000&memory=8GiB":
 	 *             max_mappings   bound on mappings (default: what vm.max_map_count leaves)
 	 *             memory         bound on slab bytes of all caches together (default: none)
+	 *             safe, wait_us  as for "amdgpu"
 	 *   "amdgpu"  a Radeon, through libdrm_amdgpu and the stock kernel driver; "amdgpu:/dev/dri/..."
 	 *             names the render node, else the first one is taken. Options:
 	 *             commit=cs      (default) new memory is ready at a point of its own
@@ -80,6 +81,9 @@ struct vmkv_device_options {
 	 *             slabs=always-valid (default) or listed: whether submissions reach all slabs, or
 	 *                            those alone that list them (vmkv_amdgpu_slabs)
 	 *             window=A-B     use no addresses but these, as in 0x200000000000-0x300000000000
+	 *             safe=A,B       safe modes, for a card or driver with a fault that is known: names
+	 *                            are those of enum vmkv_safe, as in no-alias,wait-after-map
+	 *             wait_us=       how long wait-after-map waits (default: 4000)
 	 *   "emulated:MODEL" such a card emulated in this process, with no GPU at all: gfx1030, gfx1100,
 	 *             gfx1201 or gfx942. Options of "amdgpu", and of vmkv_emulator.h, as in
 	 *             "emulated:gfx1201?vram=16GiB&kernel=6.12&identity=1".
@@ -105,8 +109,9 @@ enum vmkv_adopt {
 };
 
 /* Open a device. The caller owns *ret and closes it with vmkv_device_close.
- * -EINVAL: a malformed name or option, a window that isn't free. -ENODEV: an unknown device, or none
- * such on this machine. -ENOENT: libdrm_amdgpu isn't installed. -EACCES: no permission on the node.
+ * -EINVAL: a malformed name or option, a window that isn't free, a descriptor that isn't open.
+ * -ENODEV: an unknown device, or none such on this machine. -ENOENT: libdrm_amdgpu isn't installed.
+ * -EACCES: no permission on the node.
  * -EXDEV: amdgpu_device is of another copy of libdrm_amdgpu than the one that this library found.
  * -ENOTSUP: the card, its kernel or its libdrm lacks what is needed. */
 VMKV_API int vmkv_device_open(const struct vmkv_device_options *options, vmkv_device **ret);
@@ -124,6 +129,25 @@ enum {
 	VMKV_FEATURE_ASYNCHRONOUS = 1 << 2
 };
 
+/* Flags of vmkv_device_info.safe: what the manager does without, on a device that can't be trusted
+ * with it. They work together, and with every other option but for what is said here. */
+enum vmkv_safe {
+	/* never-reuse-addresses: an address that had memory behind it never gets any again, as long as the
+	 * device is open, for where an address keeps its former translation. A slot serves one sequence;
+	 * nothing stays warm behind it. What was mapped by a step that then failed stays behind the
+	 * sequence's addresses, and its next steps use it. Addresses are used up one day: vmkv_seq_open
+	 * then fails with -ENOSPC, and the cache, or at last the device, is to be made anew. */
+	VMKV_SAFE_NEVER_REUSE_ADDRESSES = 1 << 0,
+	/* wait-after-map: for where new memory is not seen at once. Calls that map return only when the
+	 * driver says that it is there and wait_after_map_us have passed besides: steps that grow take so
+	 * much longer, and points, exported ones too, are never early. Not with commit=engine, where it is
+	 * the engine's submission that maps. */
+	VMKV_SAFE_WAIT_AFTER_MAP = 1 << 1,
+	/* no-alias: no page is ever behind two addresses. New memory is zeroed through its own address when
+	 * it is mapped already, before it is ready; memory that was given back is zeroed only then. */
+	VMKV_SAFE_NO_ALIAS = 1 << 2
+};
+
 struct vmkv_device_info {
 	size_t struct_size;
 	char name[256];         /* "host"; what vmkv_device_open would take again */
@@ -134,6 +158,8 @@ struct vmkv_device_info {
 	uint64_t mappings;      /* how many of those there are now, over all caches of the device */
 	uint32_t features;      /* VMKV_FEATURE_* */
 	uint32_t lost;          /* 1 after the device was lost */
+	uint32_t safe;    /* VMKV_SAFE_*: which are in force */
+	uint32_t wait_after_map_us; /* 0 without VMKV_SAFE_WAIT_AFTER_MAP */
 };
 
 VMKV_API int vmkv_device_info(const vmkv_device *device, struct vmkv_device_info *ret);
@@ -279,6 +305,14 @@ enum vmkv_zero {
 	VMKV_ZERO_OFF = 1 /* it may hold what the other sequence wrote */
 };
 
+/* Whether a cache tells of itself to `vmkv stats` and other readers, in a file of the user's: see
+ * vmkv_cache_options.share. */
+enum vmkv_share {
+	VMKV_SHARE_DEFAULT = 0, /* if the environment has VMKV_STATS=1 */
+	VMKV_SHARE_ON = 1,      /* unless it has VMKV_STATS=0 */
+	VMKV_SHARE_OFF = 2
+};
+
 /* warm_max_bytes: keep nothing mapped behind closed slots. */
 #define VMKV_WARM_OFF UINT64_MAX
 
@@ -293,7 +327,8 @@ struct vmkv_cache_options {
 	uint32_t layout;       /* enum vmkv_layout */
 	uint32_t max_slots;    /* bound on open sequences, 1 to 2^19 */
 	uint32_t slot_count;   /* address slots, at least max_slots: closed sequences keep theirs until
-	                          retired; 0: 2 * max_slots */
+	                          retired; 0: 2 * max_slots, or with never-reuse-addresses as many as
+	                          half of the device's unused addresses hold, at most 65536 */
 	uint32_t max_tokens;   /* bound on the length of a sequence, at least 1 */
 	uint32_t read_align_tokens; /* memory is there up to the live length rounded up to this (but not
 	                               past max_tokens rounded up to it); 0: 1 */
@@ -310,12 +345,20 @@ struct vmkv_cache_options {
 	/* Where to write one line that says what was wrong, if the call fails (may be NULL). */
 	char *error;
 	size_t error_bytes;
+	/* Whether to mirror the cache's tables in $XDG_RUNTIME_DIR/vmkv/, or without that in
+	 * /dev/shm/vmkv-UID/, for its user alone to read: lengths, slots, mappings and events, never what
+	 * sequences hold. The file takes 64 bytes a page of the budget, all of them from the beginning, and
+	 * goes with the cache; what a killed process leaves, the user's next cache removes. A step with
+	 * nothing to map makes no system call for it. */
+	uint32_t share; /* enum vmkv_share */
+	uint32_t reserved; /* 0 */
 };
 
 /* Create a cache on a device, which must outlive it. Reserves addresses; takes no physical memory.
  * The caller owns *ret and destroys it with vmkv_cache_destroy.
  * -EINVAL: an option out of its range. -EOVERFLOW: sizes whose product passes 64 bits, or more
- * addresses than the device has. */
+ * addresses than the device has. Of a shared cache: -EACCES, its directory isn't the user's alone; -ENOSPC
+ * and -EFBIG, no room for its file; or another errno. */
 VMKV_API int vmkv_cache_create(vmkv_device *device, const struct vmkv_cache_options *options,
                                vmkv_cache **ret);
 
@@ -355,6 +398,26 @@ VMKV_API int vmkv_cache_shrink(vmkv_cache *cache, uint64_t keep_bytes, uint64_t 
 
 /* ---- sequences ------------------------------------------------------------------------------ */
 
+/* What a vmkv_step or vmkv_seq_open that failed lacked. */
+enum vmkv_shortage_kind {
+	VMKV_SHORTAGE_NONE = 0,
+	VMKV_SHORTAGE_BYTES = 1,    /* physical memory, within the budget or in the device */
+	VMKV_SHORTAGE_MAPPINGS = 2, /* the device's bound on mappings */
+	VMKV_SHORTAGE_SLOTS = 3     /* sequences within max_slots, or address slots that are free */
+};
+
+struct vmkv_shortage {
+	uint32_t kind;     /* enum vmkv_shortage_kind */
+	uint32_t reserved;
+	uint64_t needed;   /* bytes or mappings that the whole step would newly take; 1 slot */
+	uint64_t missing;  /* how many of those there are too few */
+	uint64_t retiring_bytes;  /* given back by the engine, waiting for vmkv_retire ... */
+	uint64_t retiring_until;  /* ... to pass this value; slots: one may be free then */
+	uint64_t transit_bytes;   /* on their way through the device ... */
+	uint64_t transit_point;   /* ... free once it has reached this point; slots: so
+	                             is one, 0: none is on its way */
+};
+
 enum vmkv_prefer {
 	VMKV_PREFER_LOWEST = 0, /* the lowest free slot: dense batches */
 	VMKV_PREFER_WARM = 1,   /* a slot that still has memory, the best fit to expected_tokens; else
@@ -369,11 +432,15 @@ struct vmkv_open_options {
 	uint32_t expected_tokens; /* how long it will get; 0: unknown. If the slot has more memory
 	                             kept warm than that takes, the rest is given back first */
 	uint32_t reserved; /* 0 */
+	/* Written on -ENOSPC, unless NULL: what could free a slot. */
+	struct vmkv_shortage *shortage;
 };
 
 /* Open a sequence of length 0. Takes an address slot, no memory (a state group's fixed memory comes
  * with the first step). options may be NULL.
- * -ENOSPC: max_slots sequences are open, or every slot still waits to be retired. */
+ * -ENOSPC: max_slots sequences are open, or every slot still waits to be retired, or was used already
+ * and the device never reuses addresses; options->shortage tells. Once its transit_point is reached an
+ * open succeeds, with no call between. */
 VMKV_API int vmkv_seq_open(vmkv_cache *cache, const struct vmkv_open_options *options, vmkv_seq *ret);
 
 /* Close a sequence: its memory is retired, and becomes another's once vmkv_retire has passed the
@@ -381,24 +448,6 @@ VMKV_API int vmkv_seq_open(vmkv_cache *cache, const struct vmkv_open_options *op
  * -ESTALE: it is not open in this cache. -EBUSY: a call is at work on it. Never fails for the
  * driver's sake: what cannot be unmapped now is tried again at each vmkv_retire. */
 VMKV_API int vmkv_seq_close(vmkv_cache *cache, vmkv_seq seq, uint64_t busy_until);
-
-/* What a failed vmkv_step lacked. */
-enum vmkv_shortage_kind {
-	VMKV_SHORTAGE_NONE = 0,
-	VMKV_SHORTAGE_BYTES = 1,   /* physical memory, within the budget or in the device */
-	VMKV_SHORTAGE_MAPPINGS = 2 /* the device's bound on mappings */
-};
-
-struct vmkv_shortage {
-	uint32_t kind;     /* enum vmkv_shortage_kind */
-	uint32_t reserved;
-	uint64_t needed;   /* bytes or mappings that the whole step would newly take */
-	uint64_t missing;  /* how many of those there are too few */
-	uint64_t retiring_bytes;  /* given back by the engine, waiting for vmkv_retire ... */
-	uint64_t retiring_until;  /* ... to pass this value */
-	uint64_t transit_bytes;   /* on their way through the device ... */
-	uint64_t transit_point;   /* ... free once it has reached this point */
-};
 
 struct vmkv_step_request {
 	size_t struct_size;
@@ -486,7 +535,8 @@ struct vmkv_stats {
 	uint64_t budget_bytes;
 	uint64_t slab_bytes;      /* held from the device */
 	uint64_t mapped_bytes;    /* behind open sequences' addresses */
-	uint64_t warm_bytes;      /* behind closed slots', zeroed, for whoever opens them next */
+	uint64_t warm_bytes;      /* behind closed slots', zeroed, for whoever opens them next; or ahead
+	                             of a sequence */
 	uint64_t retiring_bytes;  /* closed or trimmed, waiting for vmkv_retire */
 	uint64_t unmapping_bytes; /* on their way out of the page tables */
 	uint64_t zeroing_bytes;   /* being zeroed */
@@ -501,7 +551,7 @@ struct vmkv_stats {
 	uint64_t table_bytes;
 	/* Counts of things that exist. */
 	uint64_t sequences;
-	uint64_t mappings;
+	uint64_t mappings; /* those included that are being unmapped, until a call sees it done */
 	uint64_t slabs;
 	/* Counts since the cache was created. */
 	uint64_t steps;          /* vmkv_step that succeeded ... */

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static uint64_t now_ns(void)
+uint64_t vmkv_bench_now_ns(void)
 {
 	struct timespec t;
 
@@ -50,7 +50,7 @@ int vmkv_bench_run(const struct vmkv_bench_load *load, const struct vmkv_bench_s
 		return -EINVAL;
 	for (size_t first = 0; first < count; first += batch) {
 		size_t end = count - first > batch ? first + batch : count;
-		uint64_t begin_ns = now_ns();
+		uint64_t begin_ns = vmkv_bench_now_ns();
 
 		for (size_t i = first; i < end; i++) {
 			int error = step_run(load, &steps[i]);
@@ -58,7 +58,7 @@ int vmkv_bench_run(const struct vmkv_bench_load *load, const struct vmkv_bench_s
 			if (error)
 				return error;
 		}
-		ret_ns[first / batch] = now_ns() - begin_ns;
+		ret_ns[first / batch] = vmkv_bench_now_ns() - begin_ns;
 	}
 	return 0;
 }
@@ -274,7 +274,7 @@ static int floor_run(struct floor *floor, uint64_t *ret_ns)
 	size_t i = 0;
 
 	for (size_t step = 0; step < plan->step_count; step++) {
-		uint64_t begin_ns = now_ns();
+		uint64_t begin_ns = vmkv_bench_now_ns();
 
 		for (; i < plan->piece_count && plan->pieces[i].step == step; i++) {
 			int error = floor_map(floor, &plan->pieces[i], floor->targets[i]);
@@ -282,7 +282,7 @@ static int floor_run(struct floor *floor, uint64_t *ret_ns)
 			if (error)
 				return error;
 		}
-		ret_ns[step] = now_ns() - begin_ns;
+		ret_ns[step] = vmkv_bench_now_ns() - begin_ns;
 	}
 	return 0;
 }

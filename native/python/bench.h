@@ -12,6 +12,8 @@
 
 #include "vmkv.h"
 
+uint64_t vmkv_bench_now_ns(void);
+
 /* What a loop works on: n sequences of one cache and their present lengths, which it keeps. */
 struct vmkv_bench_load {
 	vmkv_cache *cache;
@@ -70,6 +72,18 @@ struct vmkv_bench_plan {
  * used. ret_ns has the time of each step. Making the memory file, reserving addresses and giving
  * back are not timed, nor are they for vmkv. */
 int vmkv_bench_floor_host(const struct vmkv_bench_plan *plan, uint64_t *ret_ns);
+
+/* The floor of the amdgpu device, an emulated one or not: a GEM_VA a piece, with DELAY and at the
+ * plan's own addresses, a buffer and its alias for a slab when it is first used, and one submission a
+ * step that maps anything, unless the device is commit=engine. It works in the device's own address
+ * space, in which the recorded cache must be gone. Plan and device outlive it.
+ * -ENOTSUP: there is none for slabs=listed and commit=bo. */
+struct vmkv_bench_amdgpu;
+int vmkv_bench_amdgpu_create(const vmkv_device *device, const struct vmkv_bench_plan *plan,
+                             struct vmkv_bench_amdgpu **ret);
+void vmkv_bench_amdgpu_destroy(struct vmkv_bench_amdgpu *floor);
+/* To be called once. ret_ns has the time of each step. */
+int vmkv_bench_amdgpu_run(struct vmkv_bench_amdgpu *floor, uint64_t *ret_ns);
 
 /* How the memory behind spans lies. A run is a row of neighbouring mappings, each of which goes on
  * in address and in slab where the one before it ends. */

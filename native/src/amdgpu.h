@@ -87,6 +87,7 @@ struct vmkv_amdgpu {
 	struct amdgpu_slab *slabs;
 	uint32_t slab_count;
 	uint64_t slab_changes; /* how often a slab came or went */
+	bool slabs_going;      /* some were destroyed, and their memory may still be on its way back */
 	uint64_t spilled;      /* slabs refused because they landed outside VRAM */
 
 	/* Called last when the device is destroyed: the emulated card that it is on. */
@@ -112,6 +113,7 @@ void amdgpu_pause(void);
 /* ---- amdgpu_addresses.c ----------------------------------------------------------------------- */
 
 int amdgpu_window_init(struct vmkv_amdgpu *gpu, uint64_t begin, uint64_t end);
+/* Also gives back all ranges that are left. */
 void amdgpu_window_fini(struct vmkv_amdgpu *gpu);
 int amdgpu_range_create(struct vmkv_amdgpu *gpu, uint64_t bytes, uint64_t align,
                         struct amdgpu_range **ret);
@@ -138,6 +140,9 @@ int amdgpu_unmap(struct vmkv_device *device, const struct vmkv_unmap *unmaps, si
 
 int amdgpu_submit_init(struct vmkv_amdgpu *gpu);
 void amdgpu_submit_fini(struct vmkv_amdgpu *gpu); /* waits for what is under way */
+/* What was mapped is there at `point` (0: it isn't known when): with VMKV_SAFE_WAIT_AFTER_MAP, wait until
+ * it can be seen. */
+int amdgpu_submit_settle(struct vmkv_amdgpu *gpu, uint64_t point);
 /* Submit a NOP: the kernel brings the page tables up to date first. */
 int amdgpu_submit_commit(struct vmkv_amdgpu *gpu, uint64_t *point);
 /* The point of the next submission, which amdgpu_wait makes if nobody else does. */
@@ -165,8 +170,9 @@ void amdgpu_outcomes_settle(struct vmkv_amdgpu *gpu);
 struct amdgpu_open {
 	int fd;              /* a DRM file: borrowed, libdrm duplicates it; -1: use handle */
 	void *handle;        /* an amdgpu_device_handle of the engine's */
-	const char *options; /* commit=, slabs=, window= */
-	const char *name;    /* for vmkv_device_info and error texts */
+	const char *options; /* commit=, slabs=, window=, safe=, wait_us= */
+	const char *name;    /* for vmkv_device_info */
+	const char *what;    /* what fd is, for error texts; NULL: name */
 	uint64_t window_begin, window_end;
 	bool private_device; /* not libdrm's shared one for the card, where it has a choice */
 	/* Called when libdrm is loaded and before it is used: may fill in the fields above. */

@@ -13,8 +13,11 @@ int amdgpu_window_init(struct vmkv_amdgpu *gpu, uint64_t begin, uint64_t end)
 	uint64_t base;
 	int rc;
 
-	if (begin == end)
+	if (begin == end) {
+		atomic_store(&gpu->base.addresses_left,
+		             gpu->card.virtual_address_max - gpu->card.virtual_address_offset);
 		return 0;
+	}
 	if (begin > end || (begin | end) & (gpu->base.info.granule_bytes - 1))
 		return vmkv_device_fail(&gpu->base, -EINVAL,
 		                        "the address window 0x%llx to 0x%llx is none: give whole pages, "
@@ -30,11 +33,26 @@ int amdgpu_window_init(struct vmkv_amdgpu *gpu, uint64_t begin, uint64_t end)
 		                        (unsigned long long)begin, (unsigned long long)end);
 	gpu->window_begin = begin;
 	gpu->window_end = end;
+	atomic_store(&gpu->base.addresses_left, end - begin);
 	return 0;
+}
+
+static void range_free(struct vmkv_amdgpu *gpu, struct amdgpu_range *range)
+{
+	if (range->va)
+		gpu->drm.amdgpu_va_range_free(range->va);
+	free(range);
 }
 
 void amdgpu_window_fini(struct vmkv_amdgpu *gpu)
 {
+	struct amdgpu_range *range, *next;
+
+	/* What was given back and not to be used again. */
+	for (range = gpu->ranges; range; range = next) {
+		next = range->next;
+		range_free(gpu, range);
+	}
 	if (gpu->window)
 		gpu->drm.amdgpu_va_range_free(gpu->window);
 }
@@ -88,10 +106,14 @@ int amdgpu_range_create(struct vmkv_amdgpu *gpu, uint64_t bytes, uint64_t align,
 	if (rc) {
 		free(range);
 		return vmkv_device_fail(&gpu->base, -ENOSPC,
-		                        "the card's address space has no %llu bytes in one piece%s",
+		                        "the card's address space has no %llu bytes in one piece%s%s",
 		                        (unsigned long long)bytes,
-		                        gpu->window_end ? " within its window" : "");
+		                        gpu->window_end ? " within its window" : "",
+		                        vmkv_device_is_safe(&gpu->base, VMKV_SAFE_NEVER_REUSE_ADDRESSES)
+		                            ? "; used ones come back when the device is opened anew"
+		                            : "");
 	}
+	atomic_fetch_sub(&gpu->base.addresses_left, bytes);
 	*ret = range;
 	return 0;
 }
@@ -100,15 +122,17 @@ void amdgpu_range_destroy(struct vmkv_amdgpu *gpu, struct amdgpu_range *range)
 {
 	struct amdgpu_range **link;
 
+	/* It stays taken. */
+	if (vmkv_device_is_safe(&gpu->base, VMKV_SAFE_NEVER_REUSE_ADDRESSES))
+		return;
 	pthread_mutex_lock(&gpu->lists_lock);
 	for (link = &gpu->ranges; *link && *link != range; link = &(*link)->next)
 		;
 	if (*link)
 		*link = range->next;
 	pthread_mutex_unlock(&gpu->lists_lock);
-	if (range->va)
-		gpu->drm.amdgpu_va_range_free(range->va);
-	free(range);
+	atomic_fetch_add(&gpu->base.addresses_left, range->bytes);
+	range_free(gpu, range);
 }
 
 int amdgpu_reserve(struct vmkv_device *device, uint64_t bytes, uint64_t align, uint64_t *address)

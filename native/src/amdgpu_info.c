@@ -69,7 +69,10 @@ int vmkv_point_export(vmkv_device *device, uint64_t point, int *fd)
 		return -EINVAL;
 	if (vmkv_device_is_lost(device))
 		return -ENODEV;
-	if (point == 0 || point > atomic_load(&gpu->submitted))
+	if (point == 0)
+		return vmkv_device_fail(device, -EINVAL,
+		                        "point 0 is always reached: no sync file stands for it");
+	if (point > atomic_load(&gpu->submitted))
 		return vmkv_device_fail(device, -EINVAL, "point %llu never came from this device",
 		                        (unsigned long long)point);
 	rc = vmkv_libdrm_result(gpu->drm.amdgpu_cs_syncobj_export_sync_file2(

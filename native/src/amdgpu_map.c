@@ -106,15 +106,12 @@ static int map_by_bo(struct vmkv_amdgpu *gpu, const struct vmkv_map *maps, size_
 
 /* ---- the seam ---------------------------------------------------------------------------------- */
 
-int amdgpu_map(struct vmkv_device *device, const struct vmkv_map *maps, size_t n, size_t *issued,
-               uint64_t *point)
+static int map_by_commit(struct vmkv_amdgpu *gpu, const struct vmkv_map *maps, size_t n,
+                         size_t *issued, uint64_t *point)
 {
-	struct vmkv_amdgpu *gpu = amdgpu_of(device);
 	int rc = 0;
 	size_t i;
 
-	if (gpu->commit == VMKV_COMMIT_BO)
-		return map_by_bo(gpu, maps, n, issued, point);
 	for (i = 0; i < n; i++) {
 		rc = amdgpu_va(gpu, amdgpu_slab_of(maps[i].slab)->bo, AMDGPU_VA_OP_MAP,
 		               AMDGPU_VM_DELAY_UPDATE | PIECE_FLAGS, maps[i].offset, maps[i].address,
@@ -123,13 +120,31 @@ int amdgpu_map(struct vmkv_device *device, const struct vmkv_map *maps, size_t n
 			break;
 	}
 	*issued = i;
-	if (rc)
+	/* With the engine's commits: at its next submission. */
+	if (rc || gpu->commit == VMKV_COMMIT_ENGINE)
 		return rc;
-	if (gpu->commit == VMKV_COMMIT_ENGINE) {
-		*point = 0; /* the engine's next submission */
-		return 0;
-	}
 	return amdgpu_submit_commit(gpu, point);
+}
+
+int amdgpu_map(struct vmkv_device *device, const struct vmkv_map *maps, size_t n, size_t *issued,
+               uint64_t *point)
+{
+	struct vmkv_amdgpu *gpu = amdgpu_of(device);
+	bool keeps = vmkv_device_is_safe(device, VMKV_SAFE_NEVER_REUSE_ADDRESSES);
+	uint64_t reached = 0;
+	int settle_rc = 0;
+	int rc = gpu->commit == VMKV_COMMIT_BO ? map_by_bo(gpu, maps, n, issued, &reached)
+	                                       : map_by_commit(gpu, maps, n, issued, &reached);
+
+	if (rc == -ENODEV || (rc && (!keeps || *issued == 0)))
+		return rc;
+	/* Those that were issued stay: the next submission brings them into the page tables. */
+	if (rc && gpu->commit != VMKV_COMMIT_ENGINE && amdgpu_submit_commit(gpu, &reached))
+		reached = amdgpu_submit_promise(gpu);
+	settle_rc = amdgpu_submit_settle(gpu, reached);
+	if (!settle_rc || keeps)
+		*point = reached;
+	return rc ? rc : settle_rc;
 }
 
 /* A single mapping goes by UNMAP at its exact start, neighbours by one CLEAR: neither splits any, since

@@ -5,6 +5,7 @@
 #include "amdgpu.h"
 
 #include <errno.h>
+#include <string.h>
 
 #define SDMA_COPY_LINEAR 1u
 #define SDMA_CONST_FILL 11u
@@ -160,7 +161,8 @@ int amdgpu_copy(struct vmkv_device *device, uint64_t destination, uint64_t sourc
 
 /* ---- what became of them ----------------------------------------------------------------------- */
 
-static bool submission_failed(struct vmkv_amdgpu *gpu, uint64_t sequence)
+/* 0, or -EFAULT: it was given up half way. Other errors are the question's own. */
+static int submission_result(struct vmkv_amdgpu *gpu, uint64_t sequence)
 {
 	struct amdgpu_cs_fence fence = {
 		.context = gpu->context,
@@ -168,35 +170,43 @@ static bool submission_failed(struct vmkv_amdgpu *gpu, uint64_t sequence)
 		.fence = sequence,
 	};
 	uint32_t expired;
+	int rc = vmkv_libdrm_result(
+	    gpu->drm.amdgpu_cs_query_fence_status(&fence, 0, 0, &expired));
 
-	return vmkv_libdrm_result(
-	           gpu->drm.amdgpu_cs_query_fence_status(&fence, 0, 0, &expired)) < 0;
+	/* What a fence's error can be after a reset or a fault. */
+	return rc == -ECANCELED || rc == -ETIME || rc == -ENODATA ? -EFAULT : rc < 0 ? rc : 0;
 }
 
 void amdgpu_outcomes_settle(struct vmkv_amdgpu *gpu)
 {
 	for (uint32_t i = 0; i < AMDGPU_OUTCOMES; i++)
 		if (gpu->outcomes[i].point && !gpu->outcomes[i].failed)
-			gpu->outcomes[i].failed = submission_failed(gpu, gpu->outcomes[i].sequence);
+			gpu->outcomes[i].failed = submission_result(gpu, gpu->outcomes[i].sequence) != 0;
 }
 
 int amdgpu_outcome(struct vmkv_device *device, uint64_t point)
 {
 	struct vmkv_amdgpu *gpu = amdgpu_of(device);
-	bool failed = false;
+	int result = 0;
 
 	pthread_mutex_lock(&gpu->submit_lock);
 	for (uint32_t i = 0; point && i < AMDGPU_OUTCOMES; i++) {
 		struct amdgpu_outcome *outcome = &gpu->outcomes[i];
+		int rc;
 
 		if (outcome->point != point)
 			continue;
-		failed |= outcome->failed || submission_failed(gpu, outcome->sequence);
+		rc = outcome->failed ? -EFAULT : submission_result(gpu, outcome->sequence);
 		outcome->point = 0;
+		result = result == -EFAULT || rc == 0 ? result : rc;
 	}
 	pthread_mutex_unlock(&gpu->submit_lock);
-	if (failed)
+	if (result == -EFAULT)
 		return vmkv_device_fail(device, -EFAULT,
 		                        "a copy or fill met an address that has no memory behind it");
+	if (result)
+		return vmkv_device_fail(device, result,
+		                        "the kernel didn't tell what became of a copy or fill: %s",
+		                        strerror(-result));
 	return 0;
 }

@@ -172,13 +172,15 @@ uint64_t amdgpu_submit_promise(struct vmkv_amdgpu *gpu)
 
 /* ---- chunks of the ring -------------------------------------------------------------------------- */
 
+static int point_wait(struct vmkv_amdgpu *gpu, uint64_t point, uint64_t timeout_ns);
+
 int amdgpu_chunk_take(struct vmkv_amdgpu *gpu, uint32_t *chunk, uint32_t **words)
 {
 	uint32_t i = gpu->next_chunk;
 	int rc = 0;
 
 	if (gpu->chunk_points[i] > atomic_load(&gpu->base.completed))
-		rc = amdgpu_wait(&gpu->base, gpu->chunk_points[i], UINT64_MAX);
+		rc = point_wait(gpu, gpu->chunk_points[i], UINT64_MAX);
 	if (rc)
 		return rc;
 	gpu->next_chunk = (i + 1) % AMDGPU_CHUNKS;
@@ -238,6 +240,24 @@ static int look(struct vmkv_amdgpu *gpu, uint64_t point)
 	return reached >= point ? 0 : -ETIME;
 }
 
+/* Of a submission that was made; submits nothing, so that it may be called with submit_lock held. */
+static int point_wait(struct vmkv_amdgpu *gpu, uint64_t point, uint64_t timeout_ns)
+{
+	int rc;
+
+	if (timeout_ns == 0)
+		return look(gpu, point);
+	rc = vmkv_libdrm_result(gpu->drm.amdgpu_cs_syncobj_timeline_wait(
+	    gpu->handle, &gpu->syncobj, &point, 1, deadline_ns(timeout_ns), 0, NULL));
+	if (rc == -ETIME)
+		return rc;
+	if (rc < 0)
+		return vmkv_device_fail(&gpu->base, rc, "waiting for point %llu failed: %s",
+		                        (unsigned long long)point, strerror(-rc));
+	completed_raise(&gpu->base, point);
+	return 0;
+}
+
 int amdgpu_wait(struct vmkv_device *device, uint64_t point, uint64_t timeout_ns)
 {
 	struct vmkv_amdgpu *gpu = amdgpu_of(device);
@@ -256,17 +276,25 @@ int amdgpu_wait(struct vmkv_device *device, uint64_t point, uint64_t timeout_ns)
 	if (point > atomic_load(&gpu->submitted))
 		return vmkv_device_fail(device, -EINVAL, "point %llu never came from this device",
 		                        (unsigned long long)point);
-	if (timeout_ns == 0)
-		return look(gpu, point);
-	rc = vmkv_libdrm_result(gpu->drm.amdgpu_cs_syncobj_timeline_wait(
-	    gpu->handle, &gpu->syncobj, &point, 1, deadline_ns(timeout_ns), 0, NULL));
-	if (rc == -ETIME)
+	return point_wait(gpu, point, timeout_ns);
+}
+
+int amdgpu_submit_settle(struct vmkv_amdgpu *gpu, uint64_t point)
+{
+	int rc = 0;
+
+	if (!vmkv_device_is_safe(&gpu->base, VMKV_SAFE_WAIT_AFTER_MAP))
+		return 0;
+	/* Without a timeline a GEM_VA doesn't tell; a submission comes after it. */
+	if (!point)
+		rc = amdgpu_submit_commit(gpu, &point);
+	if (!rc)
+		rc = amdgpu_wait(&gpu->base, point, UINT64_MAX);
+	if (rc)
 		return rc;
-	if (rc < 0)
-		return vmkv_device_fail(device, rc, "waiting for point %llu failed: %s",
-		                        (unsigned long long)point, strerror(-rc));
-	completed_raise(device, point);
-	return 0;
+	vmkv_device_wait_after_map(&gpu->base);
+	/* An emulated card shows late memory to the CPU when it is called, at the latest. */
+	return amdgpu_wait(&gpu->base, point, UINT64_MAX);
 }
 
 /* ---- begin and end ------------------------------------------------------------------------------- */
@@ -278,6 +306,7 @@ static int ring_create(struct vmkv_amdgpu *gpu)
 		.preferred_heap = AMDGPU_GEM_DOMAIN_GTT,
 		.flags = gpu->listed ? 0 : AMDGPU_GEM_CREATE_VM_ALWAYS_VALID,
 	};
+	uint64_t point;
 	void *words;
 	int rc = gpu->drm.amdgpu_bo_alloc(gpu->handle, &request, &gpu->ring);
 
@@ -286,16 +315,21 @@ static int ring_create(struct vmkv_amdgpu *gpu)
 	if (!rc)
 		rc = gpu->drm.amdgpu_bo_cpu_map(gpu->ring, &words);
 	if (rc)
-		return vmkv_device_fail(&gpu->base, rc, "no memory for the SDMA ring's packets: error %d",
-		                        -rc);
+		return vmkv_device_fail(&gpu->base, rc, "no memory for the SDMA ring's packets: %s",
+		                        strerror(-rc));
 	gpu->ring_words = words;
 	memset(words, SDMA_NOP, NOP_BYTES);
 	rc = amdgpu_range_create(gpu, RING_BYTES, 4096, &gpu->ring_range);
-	return rc ? rc
-	          : amdgpu_va(gpu, gpu->ring, AMDGPU_VA_OP_MAP,
-	                      AMDGPU_VM_PAGE_READABLE | AMDGPU_VM_PAGE_WRITEABLE |
-	                          AMDGPU_VM_PAGE_EXECUTABLE,
-	                      0, gpu->ring_range->address, RING_BYTES);
+	if (!rc)
+		rc = amdgpu_va(gpu, gpu->ring, AMDGPU_VA_OP_MAP,
+		               AMDGPU_VM_PAGE_READABLE | AMDGPU_VM_PAGE_WRITEABLE |
+		                   AMDGPU_VM_PAGE_EXECUTABLE,
+		               0, gpu->ring_range->address, RING_BYTES);
+	if (rc || !vmkv_device_is_safe(&gpu->base, VMKV_SAFE_WAIT_AFTER_MAP))
+		return rc;
+	/* Its NOPs do nothing, whether they are seen or not. */
+	rc = amdgpu_submit_commit(gpu, &point);
+	return rc ? rc : amdgpu_submit_settle(gpu, point);
 }
 
 int amdgpu_submit_init(struct vmkv_amdgpu *gpu)

@@ -77,10 +77,10 @@ void vmkv_pieces_unmap(struct vmkv_cache *cache, struct vmkv_batch *batch, uint3
 		struct vmkv_gone gone = vmkv_piece_gone(&table->pieces[i], slot, region);
 		bool warm = i >= table->used;
 
-		vmkv_pages_move(&cache->pages, (struct vmkv_run){ gone.phys, gone.n },
-		                warm ? VMKV_PAGE_WARM : VMKV_PAGE_RETIRING, VMKV_PAGE_UNMAPPING);
+		vmkv_gone_move(cache, &gone, warm ? VMKV_PAGE_WARM : VMKV_PAGE_RETIRING,
+		               VMKV_PAGE_UNMAPPING);
 		if (warm) {
-			gone.flags |= VMKV_GONE_CLEAN;
+			gone.flags |= cache->cold[slot].ahead_dirty ? 0 : VMKV_GONE_CLEAN;
 			cache->cold[slot].warm_pages -= gone.n;
 		}
 		if (open) {
@@ -109,7 +109,6 @@ static size_t unmap_chunk(const struct vmkv_cache *cache, const struct vmkv_batc
 	for (uint32_t i = from; i < batch->n; i++) {
 		const struct vmkv_gone *gone = &batch->gone[i];
 		const struct vmkv_gone *before = &batch->gone[i - (i > from)];
-		const struct vmkv_region *region = &cache->layout.regions[gone->region];
 		uint64_t bytes = (uint64_t)gone->n << shift;
 
 		if (i > from && gone->slot == before->slot && gone->region == before->region &&
@@ -122,8 +121,7 @@ static size_t unmap_chunk(const struct vmkv_cache *cache, const struct vmkv_batc
 		if (n == CHUNK)
 			break;
 		chunk[n++] = (struct vmkv_unmap){
-			.address = region->base + gone->slot * region->slot_stride +
-			           ((uint64_t)gone->page << shift),
+			.address = vmkv_page_address(cache, gone->slot, gone->region, gone->page),
 			.bytes = bytes,
 			.mappings = 1,
 			.slab = vmkv_pages_slab(&cache->pages, gone->phys),
@@ -132,15 +130,19 @@ static size_t unmap_chunk(const struct vmkv_cache *cache, const struct vmkv_batc
 	return n;
 }
 
+static void piece_free_clean(struct vmkv_cache *cache, const struct vmkv_gone *gone)
+{
+	if (gone->flags & VMKV_GONE_CLEAN)
+		vmkv_gone_move(cache, gone, VMKV_PAGE_UNMAPPING, VMKV_PAGE_FREE_CLEAN);
+}
+
 static void pieces_issued(struct vmkv_cache *cache, struct vmkv_batch *batch, uint32_t to)
 {
 	for (; batch->issued < to; batch->issued++) {
-		const struct vmkv_gone *gone = &batch->gone[batch->issued];
-
-		/* Zero, and used by nobody: whoever maps them next is ordered after the unmap. */
-		if (gone->flags & VMKV_GONE_CLEAN)
-			vmkv_pages_move(&cache->pages, (struct vmkv_run){ gone->phys, gone->n },
-			                VMKV_PAGE_UNMAPPING, VMKV_PAGE_FREE_CLEAN);
+		/* Zero, and used by nobody: whoever maps them next is ordered after the unmap. But with
+		 * no_alias nobody may before that is reached. */
+		if (!cache->no_alias)
+			piece_free_clean(cache, &batch->gone[batch->issued]);
 	}
 }
 
@@ -155,19 +157,23 @@ static bool batch_unmap(struct vmkv_cache *cache, struct vmkv_batch *batch)
 	while (batch->issued < batch->n && rc == 0) {
 		size_t n = unmap_chunk(cache, batch, batch->issued, chunk), issued = 0;
 		uint32_t to = batch->issued;
-		uint64_t point = 0;
+		uint64_t point = 0, began, took;
 
 		if (vmkv_device_is_lost(device)) {
 			pieces_issued(cache, batch, batch->n);
 			break;
 		}
 		vmkv_cache_unlock(cache);
+		began = vmkv_mirror_clock(cache);
 		rc = device->ops->unmap(device, chunk, n, &issued, &point);
+		took = vmkv_mirror_clock(cache) - began;
 		vmkv_cache_lock(cache);
+		vmkv_mirror_called(cache, VMKV_PUBLISHED_CALL_UNMAP, n, took);
 		cache->counters.unmap_calls += issued + (rc != 0);
 		cache->counters.failed_calls += rc != 0;
 		for (size_t i = 0; i < issued; i++)
 			to += chunk[i].mappings;
+		vmkv_mirror_unmapped(cache, &batch->gone[batch->issued], to - batch->issued);
 		if (issued > 0 && point > batch->point)
 			batch->point = point;
 		if (point > cache->last_point)
@@ -178,7 +184,8 @@ static bool batch_unmap(struct vmkv_cache *cache, struct vmkv_batch *batch)
 	return batch->issued > first;
 }
 
-/* Fill a chunk with the batch's pages from piece *at on that need zeroing. */
+/* Fill a chunk with the batch's pages from piece *at on that need zeroing. Without aliases those are
+ * mapped: they stay warm. */
 static size_t fill_chunk(const struct vmkv_cache *cache, const struct vmkv_batch *batch,
                          uint32_t *at, struct vmkv_fill *chunk)
 {
@@ -193,6 +200,10 @@ static size_t fill_chunk(const struct vmkv_cache *cache, const struct vmkv_batch
 
 		if (gone->flags & VMKV_GONE_CLEAN)
 			continue;
+		if (cache->no_alias) {
+			slab = NULL;
+			offset = vmkv_page_address(cache, gone->slot, gone->region, gone->page);
+		}
 		if (n > 0 && chunk[n - 1].slab == slab &&
 		    chunk[n - 1].offset + chunk[n - 1].bytes == offset) {
 			chunk[n - 1].bytes += bytes;
@@ -216,15 +227,18 @@ static int batch_fill(struct vmkv_cache *cache, struct vmkv_batch *batch)
 	batch->point = 0;
 	while (rc == 0) {
 		size_t n = fill_chunk(cache, batch, &at, chunk);
-		uint64_t point = 0;
+		uint64_t point = 0, began, took;
 
 		if (n == 0)
 			return 0;
 		if (vmkv_device_is_lost(device))
 			return -ENODEV;
 		vmkv_cache_unlock(cache);
+		began = vmkv_mirror_clock(cache);
 		rc = device->ops->fill(device, chunk, n, &point);
+		took = vmkv_mirror_clock(cache) - began;
 		vmkv_cache_lock(cache);
+		vmkv_mirror_called(cache, VMKV_PUBLISHED_CALL_FILL, n, took);
 		cache->counters.fill_calls += n;
 		cache->counters.failed_calls += rc != 0;
 		batch->point = rc == 0 && point > batch->point ? point : batch->point;
@@ -243,8 +257,7 @@ static void pieces_move(struct vmkv_cache *cache, const struct vmkv_batch *batch
 		const struct vmkv_gone *gone = &batch->gone[i];
 
 		if ((gone->flags & VMKV_GONE_CLEAN) == 0)
-			vmkv_pages_move(&cache->pages, (struct vmkv_run){ gone->phys, gone->n },
-			                from, to);
+			vmkv_gone_move(cache, gone, from, to);
 	}
 }
 
@@ -256,6 +269,8 @@ static void pieces_done(struct vmkv_cache *cache, struct vmkv_batch *batch)
 	for (; batch->done < batch->issued; batch->done++) {
 		const struct vmkv_gone *gone = &batch->gone[batch->done];
 
+		if (cache->no_alias)
+			piece_free_clean(cache, gone);
 		runs += (gone->flags & VMKV_GONE_COUNTED) != 0;
 		cache->slots[gone->slot].pending--;
 		cache->cold[gone->slot].pending_tail -= (gone->flags & VMKV_GONE_TAIL) != 0;
@@ -273,10 +288,10 @@ void vmkv_slot_warmed(struct vmkv_cache *cache, uint32_t slot, uint64_t point)
 		struct vmkv_span_table *table = &cold->spans[r];
 
 		for (uint32_t i = table->first; i < table->used; i++) {
-			struct vmkv_run run = { table->pieces[i].phys, table->pieces[i].n };
+			struct vmkv_gone gone = vmkv_piece_gone(&table->pieces[i], slot, r);
 
-			vmkv_pages_move(&cache->pages, run, VMKV_PAGE_RETIRING, VMKV_PAGE_WARM);
-			cold->warm_pages += run.n;
+			vmkv_gone_move(cache, &gone, VMKV_PAGE_RETIRING, VMKV_PAGE_WARM);
+			cold->warm_pages += gone.n;
 		}
 		table->used = table->first;
 	}
@@ -312,7 +327,8 @@ static bool batch_warm(struct vmkv_cache *cache, struct vmkv_batch *batch)
 static bool batch_zero(struct vmkv_cache *cache, struct vmkv_batch *batch)
 {
 	pieces_move(cache, batch, VMKV_PAGE_UNMAPPING, VMKV_PAGE_FREE_DIRTY);
-	if (!cache->zero)
+	/* Without aliases they can be when they are mapped again. */
+	if (!cache->zero || cache->no_alias)
 		return true;
 	pieces_move(cache, batch, VMKV_PAGE_FREE_DIRTY, VMKV_PAGE_ZEROING);
 	if (batch_fill(cache, batch) != 0) {

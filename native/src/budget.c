@@ -41,6 +41,7 @@ static int slab_add(struct vmkv_cache *cache, uint64_t bytes)
 	cache->slab_bytes_pending -= bytes;
 	cache->counters.slab_calls++;
 	cache->counters.failed_calls += rc != 0;
+	vmkv_mirror_touch(cache);
 	if (rc != 0) {
 		vmkv_cache_fail_device(cache, rc, "no new slab");
 	} else {
@@ -56,6 +57,8 @@ static int slab_add(struct vmkv_cache *cache, uint64_t bytes)
 	}
 	if (rc != 0)
 		cache->slab_bytes_held -= bytes;
+	else
+		vmkv_mirror_slab(cache, slab);
 	if (cache->slab_bytes_held > cache->counters.slab_bytes_peak)
 		cache->counters.slab_bytes_peak = cache->slab_bytes_held;
 	pthread_cond_broadcast(&cache->slabs_changed);
@@ -114,6 +117,7 @@ uint64_t vmkv_cache_drain(struct vmkv_cache *cache, uint64_t keep_bytes)
 
 		if (slab == NULL)
 			break;
+		vmkv_mirror_slab_gone(cache, from - 1);
 		released += slab->bytes;
 		cache->slab_bytes_held -= slab->bytes;
 		cache->device_full = 0;
@@ -132,10 +136,14 @@ static uint64_t shrink(struct vmkv_cache *cache, uint64_t keep_bytes)
 {
 	uint64_t released = vmkv_cache_drain(cache, keep_bytes);
 
-	if (cache->slab_bytes_held <= keep_bytes || !vmkv_warm_reclaim(cache, UINT64_MAX, 0))
-		return released;
-	vmkv_cache_settle(cache, false);
-	return released + vmkv_cache_drain(cache, keep_bytes);
+	if (cache->slab_bytes_held > keep_bytes && vmkv_warm_reclaim(cache, UINT64_MAX, 0)) {
+		vmkv_warm_settle(cache);
+		released += vmkv_cache_drain(cache, keep_bytes);
+	}
+	/* Before a slab went, what was unmapped of it had to be done. */
+	if (released > 0)
+		vmkv_cache_settle(cache, false);
+	return released;
 }
 
 int vmkv_cache_shrink(vmkv_cache *cache, uint64_t keep_bytes, uint64_t *released_bytes)
@@ -193,6 +201,7 @@ int vmkv_cache_set_budget(vmkv_cache *cache, uint64_t budget_bytes)
 		rc = vmkv_cache_fail(cache, -ENODEV, "the device is lost");
 	if (rc == 0) {
 		cache->budget_bytes = budget_bytes;
+		vmkv_mirror_budget(cache);
 		cache->device_full = 0;
 		vmkv_cache_settle(cache, true);
 		shrink(cache, budget_bytes);

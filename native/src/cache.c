@@ -15,6 +15,7 @@
 #define PAGE_DEFAULT_BYTES ((uint64_t)64 << 10)
 #define SLAB_DEFAULT_BYTES ((uint64_t)64 << 20)
 #define MAX_SLOTS (1u << 19)
+#define ONCE_DEFAULT_SLOTS (1u << 16) /* that are used once */
 
 int vmkv_cache_fail(struct vmkv_cache *cache, int error, const char *format, ...)
 {
@@ -58,7 +59,7 @@ static void options_defaults(struct vmkv_cache_options *o, const struct vmkv_dev
 		                                                         : PAGE_DEFAULT_BYTES;
 	if (o->slab_bytes == 0)
 		o->slab_bytes = SLAB_DEFAULT_BYTES;
-	if (o->slot_count == 0)
+	if (o->slot_count == 0 && !(info->safe & VMKV_SAFE_NEVER_REUSE_ADDRESSES))
 		o->slot_count = o->max_slots * 2;
 	if (o->read_align_tokens == 0)
 		o->read_align_tokens = 1;
@@ -99,7 +100,7 @@ static int options_check(const struct vmkv_cache_options *o, const struct vmkv_d
 	if (o->max_slots == 0 || o->max_slots > MAX_SLOTS)
 		return FAIL(o, -EINVAL, "max_slots %u is not between 1 and %u", o->max_slots,
 		            MAX_SLOTS);
-	if (o->slot_count < o->max_slots)
+	if (o->slot_count != 0 && o->slot_count < o->max_slots)
 		return FAIL(o, -EINVAL, "slot_count %u is less than max_slots %u", o->slot_count,
 		            o->max_slots);
 	if (o->max_tokens == 0)
@@ -215,6 +216,22 @@ static int tables_create(struct vmkv_cache *cache)
 	return 0;
 }
 
+void vmkv_slot_free_tables(struct vmkv_cache *cache, uint32_t slot)
+{
+	struct vmkv_span_table *spans = cache->cold[slot].spans;
+	uint32_t regions = cache->layout.region_count;
+
+	if (spans == NULL)
+		return;
+	for (uint32_t r = 0; r < regions; r++) {
+		cache->table_bytes -= spans[r].capacity * sizeof(*spans[r].pieces);
+		free(spans[r].pieces);
+	}
+	cache->table_bytes -= regions * sizeof(*spans);
+	free(spans);
+	cache->cold[slot].spans = NULL;
+}
+
 /* Frees everything but what the device gave. */
 static void cache_free(struct vmkv_cache *cache)
 {
@@ -225,13 +242,8 @@ static void cache_free(struct vmkv_cache *cache)
 		free(cache->batches);
 		cache->batches = next;
 	}
-	for (uint32_t i = 0; cache->cold != NULL && i < cache->layout.slot_count; i++) {
-		struct vmkv_span_table *spans = cache->cold[i].spans;
-
-		for (uint32_t r = 0; spans != NULL && r < cache->layout.region_count; r++)
-			free(spans[r].pieces);
-		free(spans);
-	}
+	for (uint32_t i = 0; cache->cold != NULL && i < cache->layout.slot_count; i++)
+		vmkv_slot_free_tables(cache, i);
 	vmkv_plan_fini(&cache->spare);
 	free(cache->waiting);
 	free(cache->slots);
@@ -246,10 +258,31 @@ static void cache_free(struct vmkv_cache *cache)
 	free(cache);
 }
 
-static int cache_init(struct vmkv_cache *cache, const struct vmkv_cache_options *o)
+/* Slots that are used once: as many as are worth their tables and leave addresses to others. */
+static int slots_settle(const struct vmkv_device *device, struct vmkv_cache_options *o)
 {
-	int rc = vmkv_layout_init(&cache->layout, o, o->error, o->error_bytes);
+	uint64_t left = atomic_load(&device->addresses_left) / 2, n;
+	struct vmkv_addresses layout = { 0 };
+	int rc;
 
+	o->slot_count = o->max_slots;
+	rc = vmkv_layout_init(&layout, o, o->error, o->error_bytes);
+	if (rc == 0) {
+		n = left / (layout.reserved_bytes / o->slot_count);
+		n = n < ONCE_DEFAULT_SLOTS ? n : ONCE_DEFAULT_SLOTS;
+		if (n > o->slot_count)
+			o->slot_count = (uint32_t)n;
+	}
+	vmkv_layout_fini(&layout);
+	return rc;
+}
+
+static int cache_init(struct vmkv_cache *cache, struct vmkv_cache_options *o)
+{
+	int rc = o->slot_count == 0 ? slots_settle(cache->device, o) : 0;
+
+	if (rc == 0)
+		rc = vmkv_layout_init(&cache->layout, o, o->error, o->error_bytes);
 	if (rc != 0)
 		return rc;
 	rc = vmkv_cache_check_budget(cache, o->budget_bytes, o->error, o->error_bytes);
@@ -263,6 +296,8 @@ static int cache_init(struct vmkv_cache *cache, const struct vmkv_cache_options 
 	cache->max_slots = o->max_slots;
 	cache->tag = draw_tag(cache);
 	cache->zero = o->zero == VMKV_ZERO_ON;
+	cache->never_reuse = vmkv_device_is_safe(cache->device, VMKV_SAFE_NEVER_REUSE_ADDRESSES);
+	cache->no_alias = vmkv_device_is_safe(cache->device, VMKV_SAFE_NO_ALIAS);
 	cache->slab_bytes = o->slab_bytes;
 	cache->budget_bytes = o->budget_bytes;
 	cache->warm_max_bytes = o->warm_max_bytes;
@@ -281,6 +316,19 @@ static int cache_init(struct vmkv_cache *cache, const struct vmkv_cache_options 
 	return 0;
 }
 
+/* Publish it, if that is wanted. */
+static int cache_share(struct vmkv_cache *cache, const struct vmkv_cache_options *o)
+{
+	bool wanted;
+	int rc = vmkv_mirror_wanted(o->share, &wanted, o->error, o->error_bytes);
+
+	if (rc == 0 && wanted)
+		rc = vmkv_mirror_create(cache, o->error, o->error_bytes);
+	if (rc != 0)
+		addresses_release(cache, cache->layout.region_count);
+	return rc;
+}
+
 int vmkv_cache_create(vmkv_device *device, const struct vmkv_cache_options *options,
                       vmkv_cache **ret)
 {
@@ -289,6 +337,8 @@ int vmkv_cache_create(vmkv_device *device, const struct vmkv_cache_options *opti
 	struct vmkv_cache *cache;
 	int rc = vmkv_struct_in(&o, sizeof(o), options);
 
+	if (rc == 0 && o.reserved != 0)
+		rc = -E2BIG;
 	if (rc != 0)
 		return FAIL(&o, rc, "struct vmkv_cache_options: %s",
 		            rc == -E2BIG ? "sets a field that this library doesn't know"
@@ -313,6 +363,8 @@ int vmkv_cache_create(vmkv_device *device, const struct vmkv_cache_options *opti
 	pthread_mutex_init(&cache->lock, NULL);
 	pthread_cond_init(&cache->slabs_changed, NULL);
 	rc = cache_init(cache, &o);
+	if (rc == 0)
+		rc = cache_share(cache, &o);
 	if (rc != 0) {
 		cache_free(cache);
 		return rc;
@@ -329,6 +381,7 @@ void vmkv_cache_destroy(vmkv_cache *cache)
 	if (cache == NULL)
 		return;
 	device = cache->device;
+	vmkv_mirror_destroy(cache);
 	vmkv_wait(device, cache->last_point, UINT64_MAX);
 	addresses_release(cache, cache->layout.region_count);
 	for (uint32_t i = 0; i < cache->pages.slab_count; i++) {

@@ -15,6 +15,7 @@
 #include "device.h"
 #include "layout.h"
 #include "pages.h"
+#include "publish.h"
 #include "util.h"
 
 /* One mapping of a span: pages [page, page + n) of its addresses, behind them pages from `phys` on. */
@@ -57,6 +58,7 @@ struct vmkv_slot_cold {
 	uint64_t warm_point;           /* when its warm pages are zeroed */
 	uint32_t pending_tail;         /* pieces still unmapping at addresses the slot grows into */
 	uint32_t warm_pages;
+	bool ahead_dirty; /* what is warm ahead of the open sequence could not be zeroed yet */
 };
 
 /* A piece that was taken out of its span. */
@@ -99,7 +101,7 @@ struct vmkv_plan {
 	uint64_t pages;
 	uint64_t runs;
 	bool runs_taken;         /* counted with the device */
-	struct vmkv_fill *fills; /* taken pages that are not zero yet */
+	struct vmkv_fill *fills; /* taken pages that are not zero yet; by address with no_alias */
 	size_t fill_count;
 };
 
@@ -107,11 +109,16 @@ struct vmkv_cache {
 	pthread_mutex_t lock;
 	pthread_cond_t slabs_changed; /* a slab was created, or could not be */
 	struct vmkv_device *device;
+	struct vmkv_mirror *mirror;   /* NULL: the cache isn't shared */
 	struct vmkv_addresses layout;
 	struct vmkv_pages pages;
 	uint32_t max_slots;
 	uint32_t tag; /* top bits of its sequences, never 0 */
 	bool zero;
+	/* The device's safe modes. Slots are used once: no piece is ever unmapped behind a slot that can
+	 * grow, and none mapped behind one that was closed. */
+	bool never_reuse;
+	bool no_alias; /* pages are reached only where they are mapped, and mapped only when unmapped */
 	uint64_t slab_bytes;
 	uint64_t budget_bytes;
 	uint64_t slab_bytes_held;    /* of slabs in `pages`, and of those being created */
@@ -163,6 +170,8 @@ static inline void vmkv_cache_give_runs(struct vmkv_cache *cache, uint64_t n)
 
 static inline void vmkv_cache_unlock(struct vmkv_cache *cache)
 {
+	if (cache->mirror != NULL)
+		vmkv_mirror_commit(cache);
 	pthread_mutex_unlock(&cache->lock);
 }
 
@@ -197,12 +206,39 @@ static inline uint32_t vmkv_slot_of(vmkv_seq seq)
 	return (uint32_t)(seq & ((UINT64_C(1) << VMKV_SLOT_BITS) - 1));
 }
 
+/* Whether what the slot has warm can be given back before all else. */
+static inline bool vmkv_slot_may_drop(const struct vmkv_cache *cache, uint32_t slot)
+{
+	return !cache->never_reuse || cache->slots[slot].state != VMKV_SLOT_OPEN;
+}
+
+/* Where page `page` of a span lies. */
+static inline uint64_t vmkv_page_address(const struct vmkv_cache *cache, uint32_t slot, uint32_t region,
+                                         uint32_t page)
+{
+	const struct vmkv_region *r = &cache->layout.regions[region];
+
+	return r->base + slot * r->slot_stride + ((uint64_t)page << cache->layout.page_shift);
+}
+
+/* Move the pages of a mapping, which is all that they ever do with an address. */
+static inline void vmkv_gone_move(struct vmkv_cache *cache, const struct vmkv_gone *gone,
+                                  enum vmkv_page_state from, enum vmkv_page_state to)
+{
+	vmkv_pages_move(&cache->pages, (struct vmkv_run){ gone->phys, gone->n }, from, to);
+	if (cache->mirror != NULL)
+		vmkv_mirror_piece(cache, gone, from, to);
+}
+
+/* cache.c */
+void vmkv_slot_free_tables(struct vmkv_cache *cache, uint32_t slot);
+
 /* slots.c */
 int vmkv_slot_find(struct vmkv_cache *cache, vmkv_seq seq, uint32_t *ret);
 /* Compute mapped and trim_at anew from the slot's spans, and tell ready_tokens. */
 void vmkv_slot_refresh(struct vmkv_cache *cache, uint32_t slot);
 void vmkv_slot_publish(struct vmkv_cache *cache, uint32_t slot);
-/* Set or clear the slot's bit in open_bits as its state has it. */
+/* Set or clear the slot's bit in open_bits as its state has it. One that is used up loses its tables. */
 void vmkv_slot_update_open(struct vmkv_cache *cache, uint32_t slot);
 /* Learn which slots' points were reached. */
 void vmkv_slots_advance(struct vmkv_cache *cache);
@@ -225,7 +261,7 @@ int vmkv_plan_collect_fills(struct vmkv_cache *cache, struct vmkv_plan *plan);
 /* It has been zeroed. */
 void vmkv_plan_filled(struct vmkv_cache *cache, struct vmkv_plan *plan);
 /* Give everything back and empty the plan, in reverse: the first `issued` pieces are unmapped by a
- * batch, the others were never mapped. */
+ * batch, or with never_reuse stay warm ahead of their sequences; the others were never mapped. */
 void vmkv_plan_undo(struct vmkv_cache *cache, struct vmkv_plan *plan, uint32_t issued);
 /* All of it is mapped. May not fail. */
 void vmkv_plan_publish(struct vmkv_cache *cache, struct vmkv_plan *plan);
@@ -241,6 +277,8 @@ struct vmkv_growth {
 /* Take pages for all sequences, or for none. Drops the lock while slabs are created or warm memory is
  * unmapped. -ENOSPC with the shortage told; -ENOMEM, -ENODEV or the driver's errno. */
 int vmkv_grow_plan(struct vmkv_cache *cache, struct vmkv_growth *growth);
+/* Zero what a failed step left mapped ahead of the request's sequences. Drops the lock. */
+int vmkv_grow_clean(struct vmkv_cache *cache, struct vmkv_growth *growth);
 /* Zero and map what was planned, or undo it. Drops the lock. Errors as above. */
 int vmkv_grow_apply(struct vmkv_cache *cache, struct vmkv_growth *growth);
 /* The pieces that a length needs become the sequence's: warm ones, and those just mapped. */
@@ -280,6 +318,9 @@ uint64_t vmkv_warm_pages(const struct vmkv_cache *cache);
 /* Drop warm pieces of such slots until `pages` pages and `runs` runs of them were dropped. Returns
  * whether any was. */
 bool vmkv_warm_reclaim(struct vmkv_cache *cache, uint64_t pages, uint64_t runs);
+/* Go on with what was dropped, until it is free to take. Drops the lock. Without aliases it can't be
+ * mapped before its unmaps are reached, so that this waits for them. */
+void vmkv_warm_settle(struct vmkv_cache *cache);
 /* Move everything that is due one step on, until nothing moves: waiting pieces that were retired,
  * batches whose points were reached, unmaps and fills. Drops the lock for driver calls. With retry,
  * unmaps that failed before are tried once more. */
@@ -300,7 +341,12 @@ int vmkv_cache_check_budget(struct vmkv_cache *cache, uint64_t budget_bytes, cha
                             size_t error_bytes);
 
 /* stats.c */
+/* All but struct_size. */
+void vmkv_cache_count(const struct vmkv_cache *cache, struct vmkv_stats *ret);
 uint64_t vmkv_cache_live_bytes(const struct vmkv_cache *cache);
 void vmkv_cache_note_peaks(struct vmkv_cache *cache);
+
+/* No slot is free: what could free one. */
+void vmkv_slots_report(const struct vmkv_cache *cache, struct vmkv_shortage *ret);
 
 #endif

@@ -30,6 +30,7 @@ int vmkv_device_init(struct vmkv_device *device, const struct vmkv_device_ops *o
 	atomic_init(&device->completed, 0);
 	atomic_init(&device->mappings, 0);
 	atomic_init(&device->lost, 0);
+	atomic_init(&device->addresses_left, UINT64_C(1) << 40);
 	atomic_init(&device->caches, 0);
 	device->error[0] = 0;
 	return 0;

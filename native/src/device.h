@@ -31,7 +31,8 @@
 struct vmkv_slab {
 	uint64_t bytes;
 	/* Where its permanent private mapping lies, through which fills reach its pages whether or
-	 * not they are mapped elsewhere. A GPU address, or 0 if the device has other means. */
+	 * not they are mapped elsewhere. A GPU address, or 0 if the device has other means, or with
+	 * VMKV_SAFE_NO_ALIAS none: then the manager fills by address alone. */
 	uint64_t alias;
 };
 
@@ -74,8 +75,9 @@ struct vmkv_device_ops {
 	void (*slab_destroy)(struct vmkv_device *device, struct vmkv_slab *slab);
 
 	/* Put memory behind addresses. *point: when it can be used. On failure the first *issued maps
-	 * may have taken effect, and the manager unmaps them; the others have none.
-	 * -ENOSPC: the driver's bound on mappings is reached. */
+	 * may have taken effect, and the manager unmaps them; the others have none. With
+	 * VMKV_SAFE_NEVER_REUSE_ADDRESSES it keeps them instead, and on failure too *point is written if
+	 * *issued > 0. -ENOSPC: the driver's bound on mappings is reached. */
 	int (*map)(struct vmkv_device *device, const struct vmkv_map *maps, size_t n, size_t *issued,
 	           uint64_t *point);
 
@@ -118,6 +120,7 @@ struct vmkv_device {
 	_Atomic uint64_t *shared_mappings;
 	uint64_t shared_max_mappings;
 	const char *mappings_hint; /* what raises the bound; NULL: nothing known */
+	_Atomic uint64_t addresses_left; /* bytes that reserve can give in all, roughly */
 	_Atomic uint32_t lost;
 	_Atomic uint32_t caches;
 	pthread_mutex_t error_lock;
@@ -132,6 +135,22 @@ void vmkv_device_fini(struct vmkv_device *device);
  * the device as lost. */
 int vmkv_device_fail(struct vmkv_device *device, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+static inline bool vmkv_device_is_safe(const struct vmkv_device *device, enum vmkv_safe mode)
+{
+	return (device->info.safe & (uint32_t)mode) != 0;
+}
+
+/* For the ports: the options that all devices have, safe= and wait_us=. Sets *known to whether it is one
+ * of them. -EINVAL with a line in error: a value that means nothing, or at the end, options that don't
+ * fit. What they ask for is in info->safe and wait_after_map_us. */
+int vmkv_safe_option(struct vmkv_device_info *info, const char *name, const char *value, bool *known,
+                     char *error, size_t error_bytes);
+int vmkv_safe_options_end(struct vmkv_device_info *info, char *error, size_t error_bytes);
+/* The options that ask for the same again: "" or "safe=...", with a wait_us that isn't the usual one. */
+void vmkv_safe_text(const struct vmkv_device_info *info, char *text, size_t n);
+/* Maps were issued and their point is reached: with VMKV_SAFE_WAIT_AFTER_MAP, wait until they are seen. */
+void vmkv_device_wait_after_map(const struct vmkv_device *device);
 
 /* For the manager. */
 static inline bool vmkv_device_is_lost(const struct vmkv_device *device)

@@ -17,6 +17,7 @@
 
 #define NODES "/dev/dri"
 /* The oldest interface that has what is used here: timeline syncobjs in submissions. */
+#define DRM_MAJOR 3
 #define DRM_MINOR_MIN 33
 
 static void device_destroy(struct vmkv_device *device)
@@ -73,7 +74,12 @@ static int option_set(struct vmkv_amdgpu *gpu, const char *name, const char *val
                       struct amdgpu_open *request)
 {
 	static const char *const commits[] = { "cs", "engine", "bo" };
+	bool known;
+	int rc = vmkv_safe_option(&gpu->base.info, name, value, &known, gpu->base.error,
+	                          sizeof(gpu->base.error));
 
+	if (known)
+		return rc;
 	if (!strcmp(name, "window"))
 		return window_parse(value, gpu, &request->window_begin, &request->window_end);
 	if (!strcmp(name, "slabs")) {
@@ -85,8 +91,8 @@ static int option_set(struct vmkv_amdgpu *gpu, const char *name, const char *val
 	}
 	if (strcmp(name, "commit"))
 		return vmkv_device_fail(&gpu->base, -EINVAL,
-		                        "unknown option \"%.40s\" of device amdgpu: it has commit, slabs "
-		                        "and window", name);
+		                        "unknown option \"%.40s\" of device amdgpu: it has commit, slabs, "
+		                        "window, safe and wait_us", name);
 	for (uint32_t i = 0; i < 3; i++) {
 		if (!strcmp(value, commits[i])) {
 			gpu->commit = i;
@@ -94,6 +100,20 @@ static int option_set(struct vmkv_amdgpu *gpu, const char *name, const char *val
 		}
 	}
 	return vmkv_device_fail(&gpu->base, -EINVAL, "commit=%.40s is none of cs, engine and bo", value);
+}
+
+/* Whether the rest of the options, from an '&' on, has this one too. */
+static bool option_is_again(const char *rest, const char *name)
+{
+	size_t length = strlen(name);
+
+	while (*rest) {
+		rest++;
+		if (!strncmp(rest, name, length) && rest[length] == '=')
+			return true;
+		rest += strcspn(rest, "&");
+	}
+	return false;
 }
 
 static int options_parse(struct vmkv_amdgpu *gpu, struct amdgpu_open *request)
@@ -113,9 +133,19 @@ static int options_parse(struct vmkv_amdgpu *gpu, struct amdgpu_open *request)
 			                        "malformed option \"%.40s\" of device amdgpu: write "
 			                        "name=value&name=value", part);
 		*value++ = 0;
+		if (option_is_again(text + length, part))
+			return vmkv_device_fail(&gpu->base, -EINVAL,
+			                        "option \"%.40s\" of device amdgpu is given twice", part);
 		rc = option_set(gpu, part, value, request);
 		text += length + (text[length] == '&');
 	}
+	if (!rc)
+		rc = vmkv_safe_options_end(&gpu->base.info, gpu->base.error, sizeof(gpu->base.error));
+	if (!rc && gpu->commit == VMKV_COMMIT_ENGINE &&
+	    vmkv_device_is_safe(&gpu->base, VMKV_SAFE_WAIT_AFTER_MAP))
+		return vmkv_device_fail(&gpu->base, -EINVAL,
+		                        "safe=wait-after-map can't be kept with commit=engine, where the "
+		                        "engine's submission maps: use commit=cs or commit=bo");
 	return rc;
 }
 
@@ -125,16 +155,36 @@ static int options_parse(struct vmkv_amdgpu *gpu, struct amdgpu_open *request)
 static int check_driver(struct vmkv_amdgpu *gpu, int fd, const char *what)
 {
 	drmVersionPtr version = gpu->drm.drmGetVersion(fd);
+	int major, minor;
 	char name[32] = "";
 
 	if (!version)
 		return vmkv_device_fail(&gpu->base, -ENODEV, "%s is no DRM node", what);
 	vmkv_text(name, sizeof(name), "%s", version->name);
+	major = version->version_major;
+	minor = version->version_minor;
 	gpu->drm.drmFreeVersion(version);
 	if (strcmp(name, "amdgpu"))
 		return vmkv_device_fail(&gpu->base, -ENODEV,
 		                        "%s is a node of driver %s, not of amdgpu", what, name);
+	if (major != DRM_MAJOR || minor < DRM_MINOR_MIN)
+		return vmkv_device_fail(&gpu->base, -ENOTSUP,
+		                        "the kernel's amdgpu interface is %d.%d: %d.%d or newer (Linux "
+		                        "5.2) is needed, for timeline syncobjs", major, minor, DRM_MAJOR,
+		                        DRM_MINOR_MIN);
+	gpu->drm_minor = (uint32_t)minor;
 	return 0;
+}
+
+static int fail_initialize(struct vmkv_amdgpu *gpu, int rc)
+{
+	/* What libdrm makes of the answer to ACCEL_WORKING. */
+	if (rc == -EBADF)
+		return vmkv_device_fail(&gpu->base, -ENOTSUP,
+		                        "the amdgpu driver says that acceleration doesn't work on this "
+		                        "card: dmesg tells why");
+	return vmkv_device_fail(&gpu->base, -ENODEV, "libdrm_amdgpu can't drive the card: %s",
+	                        strerror(-rc));
 }
 
 static int handle_open(struct vmkv_amdgpu *gpu, const struct amdgpu_open *request)
@@ -152,7 +202,7 @@ static int handle_open(struct vmkv_amdgpu *gpu, const struct amdgpu_open *reques
 			                            ? "the engine's amdgpu device is of another copy of "
 			                              "libdrm_amdgpu: link the system's, or give the DRM "
 			                              "descriptor and a window instead"
-			                            : "the engine's amdgpu device has no DRM node");
+			                            : "the engine's amdgpu device has no open DRM node");
 	} else {
 		rc = request->private_device && gpu->drm.amdgpu_device_initialize2
 		         ? gpu->drm.amdgpu_device_initialize2(request->fd, false, &major, &minor,
@@ -160,12 +210,11 @@ static int handle_open(struct vmkv_amdgpu *gpu, const struct amdgpu_open *reques
 		         : gpu->drm.amdgpu_device_initialize(request->fd, &major, &minor, &gpu->handle);
 		if (rc) {
 			gpu->handle = NULL;
-			return vmkv_device_fail(&gpu->base, -ENODEV,
-			                        "libdrm_amdgpu can't drive the card: error %d", -rc);
+			return fail_initialize(gpu, rc);
 		}
 	}
 	gpu->fd = gpu->drm.amdgpu_device_get_fd(gpu->handle);
-	return 0;
+	return request->handle ? check_driver(gpu, gpu->fd, "the engine's device") : 0;
 }
 
 /* What must be there, asked of the card and its kernel. */
@@ -173,17 +222,8 @@ static int card_check(struct vmkv_amdgpu *gpu)
 {
 	struct drm_amdgpu_info_hw_ip dma = { 0 };
 	struct drm_amdgpu_memory_info memory = { 0 };
-	drmVersionPtr version = gpu->drm.drmGetVersion(gpu->fd);
 	uint32_t lost = 0;
 
-	if (version) {
-		gpu->drm_minor = (uint32_t)version->version_minor;
-		gpu->drm.drmFreeVersion(version);
-	}
-	if (gpu->drm_minor < DRM_MINOR_MIN)
-		return vmkv_device_fail(&gpu->base, -ENOTSUP,
-		                        "the kernel's amdgpu interface is 3.%u: 3.%u or newer (Linux 5.2) "
-		                        "is needed, for timeline syncobjs", gpu->drm_minor, DRM_MINOR_MIN);
 	if (gpu->drm.amdgpu_query_info(gpu->handle, AMDGPU_INFO_DEV_INFO, sizeof(gpu->card),
 	                               &gpu->card) ||
 	    gpu->drm.amdgpu_query_info(gpu->handle, AMDGPU_INFO_MEMORY, sizeof(memory), &memory))
@@ -240,7 +280,7 @@ int amdgpu_device_open(const struct amdgpu_open *given, char *error, size_t erro
 	if (!rc && request.before)
 		rc = request.before(gpu, &request);
 	if (!rc && request.fd >= 0)
-		rc = check_driver(gpu, request.fd, request.name);
+		rc = check_driver(gpu, request.fd, request.what ? request.what : request.name);
 	if (!rc)
 		rc = handle_open(gpu, &request);
 	if (!rc)
@@ -264,14 +304,29 @@ int amdgpu_device_open(const struct amdgpu_open *given, char *error, size_t erro
 static int fail_permission(const char *path, char *error, size_t error_bytes)
 {
 	struct stat status;
-	struct group *group = NULL;
+	struct group *group;
 
-	if (!stat(path, &status))
-		group = getgrgid(status.st_gid);
-	vmkv_text(error, error_bytes,
-	          "no permission to open %.80s: its group is %s; join it with: sudo usermod -aG %s "
-	          "$USER, then log in anew",
-	          path, group ? group->gr_name : "unknown", group ? group->gr_name : "render");
+	if (stat(path, &status)) {
+		vmkv_text(error, error_bytes, "no permission to open %.80s, nor to see whose it is", path);
+		return -EACCES;
+	}
+	group = getgrgid(status.st_gid);
+	if (!group)
+		vmkv_text(error, error_bytes,
+		          "no permission to open %.80s: it is for group %u, which has no name here (in a "
+		          "container: run it with --group-add %u)", path, status.st_gid, status.st_gid);
+	else if (status.st_gid == 0)
+		vmkv_text(error, error_bytes,
+		          "no permission to open %.80s: it is root's and of group %s; give it to the group "
+		          "of such nodes with: sudo chgrp render %.80s", path, group->gr_name, path);
+	else if (!(status.st_mode & S_IRGRP) || !(status.st_mode & S_IWGRP))
+		vmkv_text(error, error_bytes,
+		          "no permission to open %.80s, not for its group %s either: allow it with: sudo "
+		          "chmod g+rw %.80s", path, group->gr_name, path);
+	else
+		vmkv_text(error, error_bytes,
+		          "no permission to open %.80s: its group is %s; join it with: sudo usermod -aG %s "
+		          "$USER, then log in anew", path, group->gr_name, group->gr_name);
 	return -EACCES;
 }
 
@@ -290,6 +345,7 @@ static int node_open(const char *path, char *error, size_t error_bytes, int *fd)
 static int node_find(char *path, size_t n, char *error, size_t error_bytes)
 {
 	char driver[128], link[160];
+	const char *base;
 
 	for (int minor = 128; minor < 192; minor++) {
 		ssize_t length;
@@ -300,8 +356,9 @@ static int node_find(char *path, size_t n, char *error, size_t error_bytes)
 		vmkv_text(link, sizeof(link), "/sys/class/drm/renderD%d/device/driver", minor);
 		length = readlink(link, driver, sizeof(driver) - 1);
 		driver[length > 0 ? length : 0] = 0;
+		base = strrchr(driver, '/');
 		/* Where sysfs doesn't tell, opening it will. */
-		if (length <= 0 || !strcmp(driver + length - strlen("amdgpu"), "amdgpu"))
+		if (!base || !strcmp(base + 1, "amdgpu"))
 			return 0;
 	}
 	vmkv_text(error, error_bytes,
@@ -320,7 +377,7 @@ int vmkv_device_amdgpu_open(const char *path, const char *options,
 		.window_begin = given->window_begin,
 		.window_end = given->window_end,
 	};
-	char node[160] = "", name[256];
+	char node[160] = "", name[256], what[32];
 	struct vmkv_amdgpu *gpu;
 	int rc = 0, opened = -1;
 
@@ -335,7 +392,14 @@ int vmkv_device_amdgpu_open(const char *path, const char *options,
 		request.handle = given->amdgpu_device;
 	} else if (given->adopt == VMKV_ADOPT_FD) {
 		request.fd = given->drm_fd;
+		vmkv_text(what, sizeof(what), "descriptor %d", given->drm_fd);
+		request.what = what;
+		if (fcntl(given->drm_fd, F_GETFD) < 0) {
+			vmkv_text(error, error_bytes, "%s isn't open", what);
+			return -EINVAL;
+		}
 	} else {
+		request.what = node;
 		vmkv_text(node, sizeof(node), "%s", path);
 		if (!*path)
 			rc = node_find(node, sizeof(node), error, error_bytes);

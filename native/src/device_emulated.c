@@ -83,7 +83,8 @@ static int options_split(const char *model, const char *options, char *spec, cha
 	while (*options) {
 		int length = (int)strcspn(options, "&");
 
-		if (!strncmp(options, "commit=", 7) || !strncmp(options, "slabs=", 6)) {
+		if (!strncmp(options, "commit=", 7) || !strncmp(options, "slabs=", 6) ||
+		    !strncmp(options, "safe=", 5) || !strncmp(options, "wait_us=", 8)) {
 			to_device += sprintf(to_device, "%s%.*s", to_device > device ? "&" : "", length,
 			                     options);
 		} else {

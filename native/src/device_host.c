@@ -122,14 +122,62 @@ static int host_reserve(struct vmkv_device *device, uint64_t bytes, uint64_t ali
 		munmap(mapped, begin - start);
 	if (start + whole > end)
 		munmap(host_pointer(end), start + whole - end);
+	if (host_addresses_note(host_of(device), begin, bytes)) {
+		munmap(host_pointer(begin), bytes);
+		return -ENOMEM;
+	}
 	*address = begin;
 	return 0;
 }
 
+/* Nothing is behind the addresses any more, and they stay ours. */
+static bool addresses_clear(uint64_t address, uint64_t bytes)
+{
+	return mmap(host_pointer(address), bytes, PROT_NONE,
+	            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
+int host_addresses_note(struct host_device *host, uint64_t address, uint64_t bytes)
+{
+	struct host_range *range;
+
+	if (!vmkv_device_is_safe(&host->base, VMKV_SAFE_NEVER_REUSE_ADDRESSES))
+		return 0;
+	range = calloc(1, sizeof(*range));
+	if (!range)
+		return vmkv_device_fail(&host->base, -ENOMEM, "no host memory for a range's bookkeeping");
+	range->offset = address;
+	range->slab.bytes = bytes;
+	pthread_mutex_lock(&host->file_lock);
+	range->next = host->addresses;
+	host->addresses = range;
+	pthread_mutex_unlock(&host->file_lock);
+	return 0;
+}
+
+void host_addresses_give(struct host_device *host, uint64_t address, uint64_t bytes)
+{
+	if (vmkv_device_is_safe(&host->base, VMKV_SAFE_NEVER_REUSE_ADDRESSES))
+		addresses_clear(address, bytes);
+	else
+		munmap(host_pointer(address), bytes);
+}
+
+/* Those that were kept from being used again. */
+static void addresses_fini(struct host_device *host)
+{
+	struct host_range *range, *next;
+
+	for (range = host->addresses; range; range = next) {
+		next = range->next;
+		munmap(host_pointer(range->offset), range->slab.bytes);
+		free(range);
+	}
+}
+
 static void host_release(struct vmkv_device *device, uint64_t address, uint64_t bytes)
 {
-	(void)device;
-	munmap(host_pointer(address), bytes);
+	host_addresses_give(host_of(device), address, bytes);
 }
 
 static int host_map(struct vmkv_device *device, const struct vmkv_map *maps, size_t n,
@@ -146,9 +194,11 @@ static int host_map(struct vmkv_device *device, const struct vmkv_map *maps, siz
 			break;
 	}
 	*issued = i;
+	if (i == n || (i > 0 && vmkv_device_is_safe(device, VMKV_SAFE_NEVER_REUSE_ADDRESSES)))
+		*point = 0;
 	if (i < n)
 		return host_fail_mmap(host, "map memory", maps[i].address, maps[i].bytes);
-	*point = 0;
+	vmkv_device_wait_after_map(device);
 	return 0;
 }
 
@@ -159,9 +209,7 @@ static int host_unmap(struct vmkv_device *device, const struct vmkv_unmap *unmap
 
 	/* Not munmap: the addresses would be anybody's. */
 	for (i = 0; i < n; i++)
-		if (mmap(host_pointer(unmaps[i].address), unmaps[i].bytes, PROT_NONE,
-		         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
-		         0) == MAP_FAILED)
+		if (!addresses_clear(unmaps[i].address, unmaps[i].bytes))
 			break;
 	*issued = i;
 	if (i > 0)
@@ -177,6 +225,7 @@ static void host_destroy(struct vmkv_device *device)
 {
 	struct host_device *host = host_of(device);
 
+	addresses_fini(host);
 	host_memory_fini(host);
 	vmkv_device_fini(device);
 	free(host);
@@ -200,17 +249,22 @@ static const struct vmkv_device_ops host_ops = {
 struct host_options {
 	uint64_t max_mappings; /* 0: not given */
 	uint64_t memory_bytes; /* 0: not given */
+	struct vmkv_device_info info; /* the safe modes in it */
 };
 
 static int option_set(const char *name, const char *value, struct host_options *options,
                       char *error, size_t error_bytes)
 {
-	bool memory = !strcmp(name, "memory");
+	bool memory = !strcmp(name, "memory"), known;
 	uint64_t *field = memory ? &options->memory_bytes : &options->max_mappings;
+	int rc = vmkv_safe_option(&options->info, name, value, &known, error, error_bytes);
 
+	if (known)
+		return rc;
 	if (!memory && strcmp(name, "max_mappings"))
 		vmkv_text(error, error_bytes,
-		          "unknown option \"%.40s\" of device host: it has max_mappings and memory", name);
+		          "unknown option \"%.40s\" of device host: it has max_mappings, memory, safe and "
+		          "wait_us", name);
 	else if (*field)
 		vmkv_text(error, error_bytes, "option %s of device host is given twice", name);
 	else if (memory && (vmkv_size_parse(value, field) || !*field))
@@ -250,7 +304,7 @@ static int options_parse(const char *text, struct host_options *options, char *e
 			return rc;
 		text += length + (text[length] == '&');
 	}
-	return 0;
+	return vmkv_safe_options_end(&options->info, error, error_bytes);
 }
 
 /* Settle the bound on mappings: what the kernel leaves, or less if the options say so. */
@@ -281,15 +335,18 @@ static int bound_settle(struct host_options *options, uint64_t *bound, char *err
 /* A name that opens the same again; it fits, since the numbers have at most 10 and 20 digits. */
 static void name_write(char *name, size_t n, const struct host_options *options)
 {
-	char mappings[48] = "", memory[48] = "";
+	char mappings[48] = "", memory[48] = "", safe[120];
 
+	vmkv_safe_text(&options->info, safe, sizeof(safe));
 	if (options->max_mappings)
-		vmkv_text(mappings, sizeof(mappings), "?max_mappings=%llu",
+		vmkv_text(mappings, sizeof(mappings), "&max_mappings=%llu",
 		          (unsigned long long)options->max_mappings);
 	if (options->memory_bytes)
-		vmkv_text(memory, sizeof(memory), "%cmemory=%llu", options->max_mappings ? '&' : '?',
+		vmkv_text(memory, sizeof(memory), "&memory=%llu",
 		          (unsigned long long)options->memory_bytes);
-	vmkv_text(name, n, "host%s%s", mappings, memory);
+	vmkv_text(name, n, "host%s%s%s%s", mappings, memory, *safe ? "&" : "", safe);
+	if (name[4])
+		name[4] = '?';
 }
 
 static void info_write(struct host_device *host, const struct host_options *options, uint64_t bound)
@@ -303,6 +360,8 @@ static void info_write(struct host_device *host, const struct host_options *opti
 	                                           : page_bytes * (uint64_t)sysconf(_SC_PHYS_PAGES);
 	info->max_mappings = bound;
 	info->features = VMKV_FEATURE_CPU_ADDRESSES | VMKV_FEATURE_ZEROED_SLABS;
+	info->safe = options->info.safe;
+	info->wait_after_map_us = options->info.wait_after_map_us;
 	host->memory_max_bytes = options->memory_bytes ? options->memory_bytes : UINT64_MAX;
 }
 

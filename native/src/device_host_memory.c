@@ -153,36 +153,55 @@ static void memory_give(struct host_device *host, struct host_range *range)
 	pthread_mutex_unlock(&host->file_lock);
 }
 
+/* pre: slab.bytes and offset are set. */
+static int alias_create(struct host_device *host, struct host_range *range)
+{
+	uint64_t bytes = range->slab.bytes;
+	void *alias;
+	int error;
+
+	if (vmkv_device_is_safe(&host->base, VMKV_SAFE_NO_ALIAS))
+		return 0;
+	if (vmkv_device_take_shared(&host->base, 1))
+		return vmkv_device_fail(&host->base, -EMLINK,
+		                        "no mapping is left for a slab's alias: the process is near "
+		                        "the kernel's bound, vm.max_map_count");
+	alias = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, host->fd, (off_t)range->offset);
+	if (alias == MAP_FAILED) {
+		error = host_fail_mmap(host, "map a slab's alias", 0, bytes);
+		vmkv_device_give_shared(&host->base, 1);
+		return error == -ENOSPC ? -EMLINK : error;
+	}
+	range->slab.alias = (uint64_t)(uintptr_t)alias;
+	error = host_addresses_note(host, range->slab.alias, bytes);
+	if (error) {
+		munmap(alias, bytes);
+		vmkv_device_give_shared(&host->base, 1);
+		return error;
+	}
+	vmkv_device_wait_after_map(&host->base);
+	return 0;
+}
+
 int host_slab_create(struct vmkv_device *device, uint64_t bytes, struct vmkv_slab **ret)
 {
 	struct host_device *host = host_of(device);
 	struct host_range *range = calloc(1, sizeof(*range));
-	void *alias;
 	int error;
 
 	if (!range)
 		return vmkv_device_fail(device, -ENOMEM, "no host memory for a slab's bookkeeping");
-	if (vmkv_device_take_shared(device, 1)) {
-		free(range);
-		return vmkv_device_fail(device, -EMLINK,
-		                        "no mapping is left for a slab's alias: the process is near "
-		                        "the kernel's bound, vm.max_map_count");
-	}
 	error = memory_take(host, bytes, &range->offset);
 	if (error) {
-		vmkv_device_give_shared(device, 1);
 		free(range);
 		return error;
 	}
 	range->slab.bytes = bytes;
-	alias = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, host->fd, (off_t)range->offset);
-	if (alias == MAP_FAILED) {
-		error = host_fail_mmap(host, "map a slab's alias", 0, bytes);
-		vmkv_device_give_shared(device, 1);
+	error = alias_create(host, range);
+	if (error) {
 		memory_give(host, range);
-		return error == -ENOSPC ? -EMLINK : error;
+		return error;
 	}
-	range->slab.alias = (uint64_t)(uintptr_t)alias;
 	*ret = &range->slab;
 	return 0;
 }
@@ -193,8 +212,10 @@ void host_slab_destroy(struct vmkv_device *device, struct vmkv_slab *slab)
 	struct host_range *range = host_range_of(slab);
 
 	/* If it fails (at the kernel's bound), addresses are lost, but no memory. */
-	munmap(host_pointer(slab->alias), slab->bytes);
-	vmkv_device_give_shared(device, 1);
+	if (slab->alias) {
+		host_addresses_give(host, slab->alias, slab->bytes);
+		vmkv_device_give_shared(device, 1);
+	}
 	if (!fallocate(host->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)range->offset,
 	               (off_t)slab->bytes)) {
 		memory_give(host, range);
@@ -282,6 +303,9 @@ int host_fill(struct vmkv_device *device, const struct vmkv_fill *fills, size_t 
 
 		if (!fill->slab)
 			error = fill_address(host_of(device), fill);
+		else if (!fill->slab->alias)
+			error = vmkv_device_fail(device, -EINVAL,
+			                         "a slab without an alias is filled by address alone");
 		else if (fill->value == 0)
 			error = zero_slab(host_of(device), fill);
 		else

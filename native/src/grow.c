@@ -20,6 +20,8 @@ static uint64_t own_warm_pages(const struct vmkv_cache *cache,
 	for (uint32_t i = 0; i < request->n; i++) {
 		const struct vmkv_slot_cold *cold = &cache->cold[vmkv_slot_of(request->seqs[i])];
 
+		if (!vmkv_slot_may_drop(cache, vmkv_slot_of(request->seqs[i])))
+			continue;
 		for (uint32_t r = 0; cold->warm_pages > 0 && r < layout->region_count; r++) {
 			const struct vmkv_span_table *table = &cold->spans[r];
 			uint32_t need = vmkv_region_pages(layout, &layout->regions[r],
@@ -105,6 +107,7 @@ void vmkv_grow_report(struct vmkv_cache *cache, struct vmkv_growth *growth)
 		                         request->tokens[i])
 		    << shift;
 	cache->counters.shortages++;
+	vmkv_mirror_shortage(cache, out, request->seqs[0]);
 }
 
 /* ---- growing --------------------------------------------------------------------------------- */
@@ -200,7 +203,7 @@ static int make_room(struct vmkv_cache *cache, struct vmkv_growth *growth, uint6
 	}
 	if (has + cache->pages.count[VMKV_PAGE_WARM] >= need &&
 	    (vmkv_warm_reclaim(cache, need - has, 0) || reclaim_own(cache, growth->request))) {
-		vmkv_cache_settle(cache, false);
+		vmkv_warm_settle(cache);
 		return -EAGAIN;
 	}
 	if (settle_more(cache))
@@ -261,42 +264,97 @@ int vmkv_grow_plan(struct vmkv_cache *cache, struct vmkv_growth *growth)
 	}
 }
 
-int vmkv_grow_apply(struct vmkv_cache *cache, struct vmkv_growth *growth)
+/* What the open slot has depends on a further point. */
+static void slot_depend(struct vmkv_cache *cache, uint32_t slot, uint64_t point)
+{
+	struct vmkv_slot *s = &cache->slots[slot];
+
+	if (point <= s->ready_point || vmkv_device_reached(cache->device, point))
+		return;
+	cache->unready += s->ready_point == 0;
+	s->ready_point = point;
+}
+
+/* What became of a plan's driver calls. */
+struct applied {
+	size_t issued;              /* maps */
+	bool map_failed, fill_failed;
+	size_t maps, fills;       /* of the calls that were made ... */
+	uint64_t map_ns, fill_ns; /* ... and how long they took, if the cache is shared */
+};
+
+static int plan_fill(const struct vmkv_cache *cache, struct vmkv_growth *growth,
+                     struct applied *applied)
+{
+	struct vmkv_device *device = cache->device;
+	uint64_t point = 0, began;
+	int rc = 0;
+
+	if (growth->plan.fill_count > 0) {
+		began = vmkv_mirror_clock(cache);
+		rc = device->ops->fill(device, growth->plan.fills, growth->plan.fill_count, &point);
+		applied->fill_ns = vmkv_mirror_clock(cache) - began;
+		applied->fills = growth->plan.fill_count;
+	}
+	applied->fill_failed = rc != 0;
+	if (point > growth->point)
+		growth->point = point;
+	return rc;
+}
+
+static int plan_map(const struct vmkv_cache *cache, struct vmkv_growth *growth,
+                    struct applied *applied)
 {
 	struct vmkv_device *device = cache->device;
 	struct vmkv_plan *plan = &growth->plan;
-	uint64_t filled = 0, runs = plan->runs;
-	size_t issued = 0;
-	int rc = 0, fill_rc = 0;
+	uint64_t point = 0, began = vmkv_mirror_clock(cache);
+	int rc = device->ops->map(device, plan->maps, plan->n, &applied->issued, &point);
 
-	if (plan->n == 0)
-		return 0;
-	vmkv_cache_unlock(cache);
-	if (plan->fill_count > 0)
-		fill_rc = device->ops->fill(device, plan->fills, plan->fill_count, &filled);
-	rc = fill_rc;
-	if (rc == 0)
-		rc = device->ops->map(device, plan->maps, plan->n, &issued, &growth->point);
-	/* What is put back must not be filled later. */
-	if (rc != 0 && fill_rc == 0)
-		vmkv_wait(device, filled, UINT64_MAX);
-	vmkv_cache_lock(cache);
-	if (filled > growth->point)
-		growth->point = filled;
-	if (growth->point > cache->last_point)
-		cache->last_point = growth->point;
-	cache->counters.fill_calls += plan->fill_count;
-	cache->counters.map_calls += issued + (rc != 0 && fill_rc == 0);
-	cache->counters.failed_calls += rc != 0;
-	if (fill_rc == 0)
-		vmkv_plan_filled(cache, plan);
-	if (rc == 0) {
-		vmkv_plan_publish(cache, plan);
-		return 0;
+	applied->map_ns = vmkv_mirror_clock(cache) - began;
+	applied->maps = plan->n;
+	applied->map_failed = rc != 0;
+	if (point > growth->point)
+		growth->point = point;
+	return rc;
+}
+
+/* Pages are zeroed before they have an address, or where they can't be reached then, by their address
+ * before it is ready. Without the lock. */
+static int plan_carry_out(const struct vmkv_cache *cache, struct vmkv_growth *growth,
+                          struct applied *applied)
+{
+	struct vmkv_device *device = cache->device;
+	int rc;
+
+	if (cache->no_alias) {
+		rc = plan_map(cache, growth, applied);
+		return rc != 0 ? rc : plan_fill(cache, growth, applied);
 	}
-	cache->piece_count += issued;
+	rc = plan_fill(cache, growth, applied);
+	if (rc != 0)
+		return rc;
+
+	uint64_t filled = growth->point;
+
+	rc = plan_map(cache, growth, applied);
+	/* What is put back must not be filled later. */
+	if (rc != 0)
+		vmkv_wait(device, filled, UINT64_MAX);
+	return rc;
+}
+
+static int apply_failed(struct vmkv_cache *cache, struct vmkv_growth *growth,
+                        const struct applied *applied, int rc)
+{
+	struct vmkv_plan *plan = &growth->plan;
+	uint64_t runs = plan->runs;
+
+	cache->counters.failed_calls++;
+	cache->piece_count += applied->issued;
 	vmkv_cache_note_peaks(cache);
-	vmkv_plan_undo(cache, plan, (uint32_t)issued);
+	for (size_t i = 0; cache->never_reuse && i < applied->issued; i++)
+		slot_depend(cache, plan->gone[i].slot, growth->point);
+	vmkv_plan_undo(cache, plan, (uint32_t)applied->issued);
 	if (rc == -ENOSPC)
 		rc = short_of_mappings(cache, growth, runs > 0 ? runs : 1, 1);
 	else
@@ -305,10 +363,109 @@ int vmkv_grow_apply(struct vmkv_cache *cache, struct vmkv_growth *growth)
 	return rc;
 }
 
+int vmkv_grow_apply(struct vmkv_cache *cache, struct vmkv_growth *growth)
+{
+	struct vmkv_plan *plan = &growth->plan;
+	struct applied applied = { 0 };
+	int rc;
+
+	if (plan->n == 0)
+		return 0;
+	vmkv_cache_unlock(cache);
+	rc = plan_carry_out(cache, growth, &applied);
+	vmkv_cache_lock(cache);
+	if (applied.fills > 0)
+		vmkv_mirror_called(cache, VMKV_PUBLISHED_CALL_FILL, applied.fills, applied.fill_ns);
+	if (applied.maps > 0)
+		vmkv_mirror_called(cache, VMKV_PUBLISHED_CALL_MAP, applied.maps, applied.map_ns);
+	if (growth->point > cache->last_point)
+		cache->last_point = growth->point;
+	if (!cache->no_alias || !applied.map_failed)
+		cache->counters.fill_calls += plan->fill_count;
+	cache->counters.map_calls += applied.issued + applied.map_failed;
+	if (!applied.fill_failed && !(cache->no_alias && applied.map_failed))
+		vmkv_plan_filled(cache, plan);
+	if (rc != 0)
+		return apply_failed(cache, growth, &applied, rc);
+	vmkv_plan_publish(cache, plan);
+	return 0;
+}
+
+/* ---- what is ahead --------------------------------------------------------------------------- */
+
+#define CHUNK 128 /* fills of one driver call */
+
+/* Fills for the pieces of a span from *at on that are ahead. */
+static size_t ahead_chunk(const struct vmkv_cache *cache, uint32_t slot, uint32_t r, uint32_t *at,
+                          struct vmkv_fill *chunk)
+{
+	const struct vmkv_span_table *table = &cache->cold[slot].spans[r];
+	size_t n = 0;
+
+	for (; *at < table->count && n < CHUNK; ++*at) {
+		const struct vmkv_piece *piece = &table->pieces[*at];
+
+		chunk[n++] = (struct vmkv_fill){
+			.offset = vmkv_page_address(cache, slot, r, piece->page),
+			.bytes = (uint64_t)piece->n << cache->pages.page_shift,
+		};
+	}
+	return n;
+}
+
+static int ahead_zero(struct vmkv_cache *cache, uint32_t slot)
+{
+	struct vmkv_device *device = cache->device;
+	struct vmkv_fill chunk[CHUNK];
+	size_t n;
+	int rc = 0;
+
+	for (uint32_t r = 0; r < cache->layout.region_count; r++) {
+		uint32_t at = cache->cold[slot].spans[r].used;
+
+		while ((n = ahead_chunk(cache, slot, r, &at, chunk)) > 0) {
+			uint64_t point = 0, began, took;
+
+			vmkv_cache_unlock(cache);
+			began = vmkv_mirror_clock(cache);
+			rc = device->ops->fill(device, chunk, n, &point);
+			took = vmkv_mirror_clock(cache) - began;
+			vmkv_cache_lock(cache);
+			vmkv_mirror_called(cache, VMKV_PUBLISHED_CALL_FILL, n, took);
+			cache->counters.fill_calls += n;
+			cache->counters.failed_calls += rc != 0;
+			if (rc != 0)
+				return rc;
+			if (point > cache->last_point)
+				cache->last_point = point;
+			slot_depend(cache, slot, point);
+		}
+	}
+	cache->cold[slot].ahead_dirty = false;
+	return 0;
+}
+
+int vmkv_grow_clean(struct vmkv_cache *cache, struct vmkv_growth *growth)
+{
+	const struct vmkv_step_request *request = growth->request;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < request->n && rc == 0; i++) {
+		uint32_t slot = vmkv_slot_of(request->seqs[i]);
+
+		if (cache->cold[slot].ahead_dirty && request->tokens[i] > cache->slots[slot].mapped)
+			rc = ahead_zero(cache, slot);
+	}
+	if (rc == -ENOSPC)
+		return short_of_mappings(cache, growth, 1, 1);
+	if (rc != 0)
+		return vmkv_cache_fail_device(cache, rc, "memory ahead could not be zeroed");
+	return 0;
+}
+
 void vmkv_grow_use(struct vmkv_cache *cache, uint32_t slot, uint32_t tokens, uint64_t point)
 {
 	const struct vmkv_addresses *layout = &cache->layout;
-	struct vmkv_slot *s = &cache->slots[slot];
 
 	for (uint32_t r = 0; r < layout->region_count; r++) {
 		struct vmkv_span_table *table = &cache->cold[slot].spans[r];
@@ -327,13 +484,12 @@ void vmkv_grow_use(struct vmkv_cache *cache, uint32_t slot, uint32_t tokens, uin
 				break;
 			if (vmkv_pages_state(&cache->pages, piece->phys) != VMKV_PAGE_WARM)
 				continue;
-			vmkv_pages_move(&cache->pages, (struct vmkv_run){ piece->phys, piece->n },
-			                VMKV_PAGE_WARM, VMKV_PAGE_MAPPED);
+
+			struct vmkv_gone gone = vmkv_piece_gone(piece, slot, r);
+
+			vmkv_gone_move(cache, &gone, VMKV_PAGE_WARM, VMKV_PAGE_MAPPED);
 			cache->cold[slot].warm_pages -= piece->n;
 		}
 	}
-	if (point > s->ready_point && !vmkv_device_reached(cache->device, point)) {
-		cache->unready += s->ready_point == 0;
-		s->ready_point = point;
-	}
+	slot_depend(cache, slot, point);
 }

@@ -10,10 +10,10 @@
  *   free-dirty --fill--> zeroing(op, point) --reached--> free-clean --take--> held(op)
  *   held --issued, reached--> mapped
  *   held --undo, never issued--> its former state
- *   held --undo, issued--> unmapping(point)
+ *   held --undo, issued--> unmapping(point) | warm (addresses are never reused: it stays ahead)
  *   mapped --reference dropped, busy_until--> retiring
  *   retiring --retire--> unmapping(point) | warm (closed slot, plenty of memory; zeroed)
- *   warm --slot reopened, length reached--> mapped
+ *   warm --slot reopened, or open; length reached--> mapped
  *   warm --shortage or shrink--> unmapping(point)
  *   unmapping --reached--> free-dirty (free-clean if it was warm)
  *   a slab that is wholly free --shrink--> returned to the device

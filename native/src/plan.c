@@ -185,7 +185,6 @@ static uint32_t piece_extend(struct vmkv_cache *cache, struct vmkv_plan *plan, u
 static void piece_add(struct vmkv_cache *cache, struct vmkv_plan *plan, uint32_t slot, uint32_t r,
                       uint32_t page, struct vmkv_run run)
 {
-	const struct vmkv_region *region = &cache->layout.regions[r];
 	struct vmkv_span_table *table = &cache->cold[slot].spans[r];
 	const struct vmkv_piece *before =
 	    table->count > table->first ? &table->pieces[table->count - 1] : NULL;
@@ -205,13 +204,15 @@ static void piece_add(struct vmkv_cache *cache, struct vmkv_plan *plan, uint32_t
 		.flags = counted ? VMKV_GONE_COUNTED : 0,
 	};
 	plan->maps[plan->n] = (struct vmkv_map){
-		.address = region->base + slot * region->slot_stride + ((uint64_t)page << shift),
+		.address = vmkv_page_address(cache, slot, r, page),
 		.bytes = (uint64_t)run.n << shift,
 		.slab = vmkv_pages_slab(&cache->pages, run.page),
 		.offset = vmkv_pages_offset(&cache->pages, run.page),
 	};
 	plan->n++;
 	plan->runs += counted;
+	if (cache->mirror != NULL)
+		vmkv_mirror_expect(cache, run.page);
 }
 
 /* Turn a run of held pages into pieces. On -ENOMEM what is left of the run is put back. */
@@ -273,6 +274,19 @@ int vmkv_plan_add(struct vmkv_cache *cache, struct vmkv_plan *plan, uint32_t slo
 	return 0;
 }
 
+/* What zeroes n pages of a mapping from its page `from` on. */
+static struct vmkv_fill fill_of(const struct vmkv_cache *cache, const struct vmkv_map *map,
+                                uint32_t from, uint32_t n)
+{
+	uint64_t at = (uint64_t)from << cache->pages.page_shift;
+
+	return (struct vmkv_fill){
+		.slab = cache->no_alias ? NULL : map->slab,
+		.offset = (cache->no_alias ? map->address : map->offset) + at,
+		.bytes = (uint64_t)n << cache->pages.page_shift,
+	};
+}
+
 int vmkv_plan_collect_fills(struct vmkv_cache *cache, struct vmkv_plan *plan)
 {
 	struct vmkv_pages *pages = &cache->pages;
@@ -294,11 +308,8 @@ int vmkv_plan_collect_fills(struct vmkv_cache *cache, struct vmkv_plan *plan)
 					return -ENOMEM;
 				plan->fills = grown;
 			}
-			plan->fills[plan->fill_count++] = (struct vmkv_fill){
-				.slab = vmkv_pages_slab(pages, run.page),
-				.offset = vmkv_pages_offset(pages, run.page),
-				.bytes = (uint64_t)run.n << pages->page_shift,
-			};
+			plan->fills[plan->fill_count++] =
+			    fill_of(cache, &plan->maps[i], run.page - piece.page, run.n);
 		}
 	}
 	return 0;
@@ -311,6 +322,20 @@ void vmkv_plan_filled(struct vmkv_cache *cache, struct vmkv_plan *plan)
 		                      (struct vmkv_run){ plan->gone[i].phys, plan->gone[i].n });
 }
 
+/* The piece stays mapped, ahead of its sequence. */
+static void piece_keep(struct vmkv_cache *cache, const struct vmkv_gone *gone)
+{
+	struct vmkv_slot_cold *cold = &cache->cold[gone->slot];
+	struct vmkv_run run = { gone->phys, gone->n };
+
+	vmkv_pages_held_clean(&cache->pages, run);
+	vmkv_gone_move(cache, gone, VMKV_PAGE_HELD, VMKV_PAGE_WARM);
+	cold->warm_pages += gone->n;
+	/* Without aliases it would have been zeroed only now. */
+	cold->ahead_dirty |= cache->no_alias && cache->zero;
+	cache->counters.mapped_pages += gone->n;
+}
+
 void vmkv_plan_undo(struct vmkv_cache *cache, struct vmkv_plan *plan, uint32_t issued)
 {
 	uint64_t runs = 0;
@@ -319,10 +344,14 @@ void vmkv_plan_undo(struct vmkv_cache *cache, struct vmkv_plan *plan, uint32_t i
 		struct vmkv_gone *gone = &plan->gone[i];
 		struct vmkv_run run = { gone->phys, gone->n };
 
+		if (i < issued && cache->never_reuse) {
+			piece_keep(cache, gone);
+			continue;
+		}
 		cache->cold[gone->slot].spans[gone->region].count--;
 		if (i < issued) {
 			vmkv_pages_held_clean(&cache->pages, run);
-			vmkv_pages_move(&cache->pages, run, VMKV_PAGE_HELD, VMKV_PAGE_UNMAPPING);
+			vmkv_gone_move(cache, gone, VMKV_PAGE_HELD, VMKV_PAGE_UNMAPPING);
 			gone->flags |= VMKV_GONE_TAIL;
 			cache->slots[gone->slot].pending++;
 			cache->cold[gone->slot].pending_tail++;
@@ -333,7 +362,7 @@ void vmkv_plan_undo(struct vmkv_cache *cache, struct vmkv_plan *plan, uint32_t i
 	}
 	if (plan->runs_taken)
 		vmkv_cache_give_runs(cache, runs);
-	if (issued > 0) {
+	if (issued > 0 && !cache->never_reuse) {
 		plan->undo->gone = plan->gone;
 		plan->undo->n = issued;
 		vmkv_batch_append(cache, plan->undo);
@@ -352,9 +381,11 @@ void vmkv_plan_publish(struct vmkv_cache *cache, struct vmkv_plan *plan)
 	for (uint32_t i = 0; i < plan->n; i++) {
 		struct vmkv_run run = { plan->gone[i].phys, plan->gone[i].n };
 
+		if (cache->mirror != NULL && i + VMKV_MIRROR_AHEAD < plan->n)
+			vmkv_mirror_expect(cache, plan->gone[i + VMKV_MIRROR_AHEAD].phys);
 		if (!cache->zero)
 			vmkv_pages_held_clean(&cache->pages, run);
-		vmkv_pages_move(&cache->pages, run, VMKV_PAGE_HELD, VMKV_PAGE_MAPPED);
+		vmkv_gone_move(cache, &plan->gone[i], VMKV_PAGE_HELD, VMKV_PAGE_MAPPED);
 	}
 	cache->piece_count += plan->n;
 	cache->counters.mapped_pages += plan->pages;

@@ -76,7 +76,8 @@ static bool keep_warm(const struct vmkv_cache *cache, uint64_t pages)
 	uint64_t now = (cache->pages.count[VMKV_PAGE_WARM] + cache->warming_pages)
 	               << cache->pages.page_shift;
 
-	return most != VMKV_WARM_OFF && cache->slab_bytes_held <= cache->budget_bytes &&
+	/* With never_reuse nobody opens the slot again. */
+	return !cache->never_reuse && most != VMKV_WARM_OFF && cache->slab_bytes_held <= cache->budget_bytes &&
 	       !vmkv_device_is_lost(cache->device) &&
 	       now + (pages << cache->pages.page_shift) <= most;
 }
@@ -153,10 +154,10 @@ static bool waiting_advance(struct vmkv_cache *cache)
 				if (pieces == NULL)
 					break;
 			}
-			vmkv_pages_move(&cache->pages, (struct vmkv_run){ gone.phys, gone.n },
-			                VMKV_PAGE_RETIRING, VMKV_PAGE_UNMAPPING);
+			vmkv_gone_move(cache, &gone, VMKV_PAGE_RETIRING, VMKV_PAGE_UNMAPPING);
 			pieces->gone[pieces->n++] = gone;
 		}
+		vmkv_mirror_given(cache, &gone, VMKV_PUBLISHED_EVENT_RETIRE);
 		waiting_pop(cache);
 		moved = true;
 	}
@@ -222,7 +223,7 @@ int vmkv_warm_drop(struct vmkv_cache *cache, uint32_t slot, uint32_t keep_tokens
 	struct vmkv_batch *batch;
 	size_t n = 0;
 
-	if (cold->warm_pages == 0)
+	if (cold->warm_pages == 0 || !vmkv_slot_may_drop(cache, slot))
 		return 0;
 	for (uint32_t r = 0; r < layout->region_count; r++)
 		n += cold->spans[r].count - cold->spans[r].used;
@@ -261,7 +262,8 @@ static bool warm_reclaim_slot(struct vmkv_cache *cache, uint32_t slot, uint64_t 
 		for (uint32_t i = cold->spans[r].used; i < cold->spans[r].count; i++)
 			counted += cold->spans[r].pieces[i].counted;
 	}
-	if (had == 0 || vmkv_warm_drop(cache, slot, 0, false) != 0)
+	if (had == 0 || !vmkv_slot_may_drop(cache, slot) ||
+	    vmkv_warm_drop(cache, slot, 0, false) != 0)
 		return false;
 	*pages -= had < *pages ? had : *pages;
 	*runs -= counted < *runs ? counted : *runs;
@@ -273,8 +275,10 @@ uint64_t vmkv_warm_pages(const struct vmkv_cache *cache)
 {
 	uint64_t sum = 0;
 
-	for (uint32_t i = 0; i < cache->layout.slot_count; i++)
-		sum += cache->slots[i].busy ? 0 : cache->cold[i].warm_pages;
+	for (uint32_t i = 0; i < cache->layout.slot_count; i++) {
+		if (!cache->slots[i].busy && vmkv_slot_may_drop(cache, i))
+			sum += cache->cold[i].warm_pages;
+	}
 	return sum;
 }
 
@@ -291,4 +295,18 @@ bool vmkv_warm_reclaim(struct vmkv_cache *cache, uint64_t pages, uint64_t runs)
 		}
 	}
 	return any;
+}
+
+void vmkv_warm_settle(struct vmkv_cache *cache)
+{
+	vmkv_cache_settle(cache, false);
+	if (!cache->no_alias || cache->pages.count[VMKV_PAGE_UNMAPPING] == 0)
+		return;
+
+	uint64_t point = cache->last_point;
+
+	vmkv_cache_unlock(cache);
+	vmkv_wait(cache->device, point, UINT64_MAX);
+	vmkv_cache_lock(cache);
+	vmkv_cache_settle(cache, false);
 }

@@ -38,6 +38,7 @@ void vmkv_slot_publish(struct vmkv_cache *cache, uint32_t slot)
 {
 	struct vmkv_slot *s = &cache->slots[slot];
 
+	vmkv_mirror_slot(cache, slot);
 	if (s->state != VMKV_SLOT_OPEN)
 		atomic_store_explicit(&cache->ready_tokens[slot], 0, memory_order_release);
 	else if (s->ready_point == 0)
@@ -92,10 +93,17 @@ void vmkv_slot_update_open(struct vmkv_cache *cache, uint32_t slot)
 	const struct vmkv_slot *s = &cache->slots[slot];
 	uint64_t bit = UINT64_C(1) << (slot % 64);
 
-	if (s->state == VMKV_SLOT_FREE && s->pending == 0 && !s->busy)
+	vmkv_mirror_slot(cache, slot);
+
+	bool idle = s->state == VMKV_SLOT_FREE && s->pending == 0 && !s->busy;
+	bool used_up = cache->never_reuse && s->generation > 0;
+
+	if (idle && !used_up)
 		cache->open_bits[slot / 64] |= bit;
 	else
 		cache->open_bits[slot / 64] &= ~bit;
+	if (idle && used_up)
+		vmkv_slot_free_tables(cache, slot);
 }
 
 void vmkv_slots_advance(struct vmkv_cache *cache)
@@ -208,7 +216,11 @@ static int slot_choose(struct vmkv_cache *cache, const struct vmkv_open_options 
 			                       "there is no slot %u: slots are 0 to %u",
 			                       options->slot, n - 1);
 		if (!can_open(cache, options->slot) || !warm_fit(cache, options->slot, expected))
-			return vmkv_cache_fail(cache, -EBUSY, "slot %u isn't free", options->slot);
+			return vmkv_cache_fail(cache, -EBUSY, "slot %u isn't free%s", options->slot,
+			                       cache->never_reuse
+			                           ? ": it serves one sequence, since the device "
+			                             "never reuses addresses"
+			                           : "");
 		*ret = options->slot;
 		return 0;
 	}
@@ -226,6 +238,12 @@ static int slot_choose(struct vmkv_cache *cache, const struct vmkv_open_options 
 			return 0;
 		}
 	}
+	if (cache->never_reuse)
+		return vmkv_cache_fail(cache, -ENOSPC,
+		                       "addresses are used up: each of the %u slots has served a "
+		                       "sequence, and with never-reuse-addresses serves no other; make "
+		                       "the cache anew, with a larger slot_count or less max_tokens",
+		                       n);
 	return vmkv_cache_fail(cache, -ENOSPC,
 	                       "no slot is free: %u sequences are open, and the other %u slots wait "
 	                       "to be retired",
@@ -253,6 +271,11 @@ static int open_locked(struct vmkv_cache *cache, const struct vmkv_open_options 
 	rc = vmkv_waiting_reserve(cache, 0);
 	if (rc == 0)
 		rc = slot_choose(cache, options, &slot);
+	/* Once more, when what has been reached meanwhile was seen. */
+	if (rc == -ENOSPC && cache->batches != NULL) {
+		vmkv_cache_settle(cache, false);
+		rc = slot_choose(cache, options, &slot);
+	}
 	if (rc == 0)
 		rc = slot_prepare(cache, slot);
 	if (rc != 0) {
@@ -278,6 +301,7 @@ static int open_locked(struct vmkv_cache *cache, const struct vmkv_open_options 
 	vmkv_slot_refresh(cache, slot);
 	vmkv_slot_update_open(cache, slot);
 	vmkv_slot_publish(cache, slot);
+	vmkv_mirror_opened(cache, slot);
 	*ret = s->seq;
 	return 0;
 }
@@ -302,6 +326,13 @@ int vmkv_seq_open(vmkv_cache *cache, const struct vmkv_open_options *options, vm
 		                                  : "struct_size is not its size");
 	else
 		rc = open_locked(cache, &known, ret);
+	if (rc == -ENOSPC)
+		vmkv_mirror_shortage(cache,
+		                     &(const struct vmkv_shortage){ .kind = VMKV_SHORTAGE_SLOTS,
+		                                                    .missing = 1 },
+		                     0);
+	if (rc == -ENOSPC && known.shortage != NULL)
+		vmkv_slots_report(cache, known.shortage);
 	vmkv_cache_unlock(cache);
 	return rc;
 }
@@ -312,16 +343,17 @@ static void close_locked(struct vmkv_cache *cache, uint32_t slot, uint64_t busy_
 {
 	struct vmkv_slot *s = &cache->slots[slot];
 	struct vmkv_slot_cold *cold = &cache->cold[slot];
-	const struct vmkv_gone gone = { .slot = slot, .region = VMKV_REGION_ALL };
+	const struct vmkv_gone all = { .slot = slot, .region = VMKV_REGION_ALL };
 
+	vmkv_mirror_closed(cache, slot);
 	for (uint32_t r = 0; r < cache->layout.region_count; r++) {
 		const struct vmkv_span_table *table = &cold->spans[r];
 
-		for (uint32_t i = table->first; i < table->used; i++)
-			vmkv_pages_move(
-			    &cache->pages,
-			    (struct vmkv_run){ table->pieces[i].phys, table->pieces[i].n },
-			    VMKV_PAGE_MAPPED, VMKV_PAGE_RETIRING);
+		for (uint32_t i = table->first; i < table->used; i++) {
+			struct vmkv_gone gone = vmkv_piece_gone(&table->pieces[i], slot, r);
+
+			vmkv_gone_move(cache, &gone, VMKV_PAGE_MAPPED, VMKV_PAGE_RETIRING);
+		}
 	}
 	vmkv_cache_change_dead(cache, s->previous, 0);
 	cache->total_live -= s->live;
@@ -338,7 +370,7 @@ static void close_locked(struct vmkv_cache *cache, uint32_t slot, uint64_t busy_
 	s->state = VMKV_SLOT_RETIRING;
 	cache->open_count--;
 	vmkv_slot_publish(cache, slot);
-	vmkv_waiting_push(cache, s->busy_until, &gone);
+	vmkv_waiting_push(cache, s->busy_until, &all);
 }
 
 int vmkv_seq_close(vmkv_cache *cache, vmkv_seq seq, uint64_t busy_until)

@@ -27,35 +27,63 @@ void vmkv_cache_note_peaks(struct vmkv_cache *cache)
 		cache->counters.mappings_peak = cache->piece_count;
 }
 
+void vmkv_slots_report(const struct vmkv_cache *cache, struct vmkv_shortage *ret)
+{
+	const uint64_t *count = cache->pages.count;
+	uint32_t shift = cache->pages.page_shift;
+
+	*ret = (struct vmkv_shortage){ .kind = VMKV_SHORTAGE_SLOTS, .needed = 1, .missing = 1 };
+	if (cache->open_count >= cache->max_slots || cache->never_reuse)
+		return; /* only a close helps, or nothing */
+	ret->retiring_bytes = count[VMKV_PAGE_RETIRING] << shift;
+	ret->transit_bytes = (count[VMKV_PAGE_UNMAPPING] + count[VMKV_PAGE_ZEROING]) << shift;
+	for (size_t i = 0; i < cache->waiting_count; i++) {
+		const struct vmkv_waiting *waiting = &cache->waiting[i];
+
+		if (waiting->gone.region == VMKV_REGION_ALL &&
+		    (ret->retiring_until == 0 || waiting->until < ret->retiring_until))
+			ret->retiring_until = waiting->until;
+	}
+	for (uint32_t i = 0; i < cache->layout.slot_count; i++) {
+		if (cache->slots[i].state == VMKV_SLOT_FREE && cache->slots[i].pending > 0)
+			ret->transit_point = cache->last_point;
+	}
+}
+
+void vmkv_cache_count(const struct vmkv_cache *cache, struct vmkv_stats *ret)
+{
+	uint32_t shift = cache->pages.page_shift;
+
+	*ret = cache->counters;
+	ret->budget_bytes = cache->budget_bytes;
+	ret->slab_bytes = cache->pages.total << shift;
+	ret->mapped_bytes = cache->pages.count[VMKV_PAGE_MAPPED] << shift;
+	ret->warm_bytes = cache->pages.count[VMKV_PAGE_WARM] << shift;
+	ret->retiring_bytes = cache->pages.count[VMKV_PAGE_RETIRING] << shift;
+	ret->unmapping_bytes = cache->pages.count[VMKV_PAGE_UNMAPPING] << shift;
+	ret->zeroing_bytes = cache->pages.count[VMKV_PAGE_ZEROING] << shift;
+	ret->held_bytes = cache->pages.count[VMKV_PAGE_HELD] << shift;
+	ret->free_clean_bytes = cache->pages.count[VMKV_PAGE_FREE_CLEAN] << shift;
+	ret->free_dirty_bytes = cache->pages.count[VMKV_PAGE_FREE_DIRTY] << shift;
+	ret->live_bytes = vmkv_cache_live_bytes(cache);
+	ret->reserved_bytes = cache->layout.reserved_bytes;
+	ret->table_bytes =
+	    cache->table_bytes + cache->pages.table_bytes + cache->layout.table_bytes;
+	ret->sequences = cache->open_count;
+	ret->mappings = cache->piece_count;
+	ret->slabs = cache->pages.slabs_in_use;
+}
+
 int vmkv_cache_stats(vmkv_cache *cache, struct vmkv_stats *ret)
 {
 	struct vmkv_stats stats;
-	uint32_t shift;
 
 	if (cache == NULL)
 		return -EINVAL;
 	if (ret == NULL || ret->struct_size < sizeof(size_t))
 		return vmkv_cache_fail_output(cache, "struct vmkv_stats");
 	vmkv_cache_lock(cache);
-	shift = cache->pages.page_shift;
-	stats = cache->counters;
-	stats.budget_bytes = cache->budget_bytes;
-	stats.slab_bytes = cache->pages.total << shift;
-	stats.mapped_bytes = cache->pages.count[VMKV_PAGE_MAPPED] << shift;
-	stats.warm_bytes = cache->pages.count[VMKV_PAGE_WARM] << shift;
-	stats.retiring_bytes = cache->pages.count[VMKV_PAGE_RETIRING] << shift;
-	stats.unmapping_bytes = cache->pages.count[VMKV_PAGE_UNMAPPING] << shift;
-	stats.zeroing_bytes = cache->pages.count[VMKV_PAGE_ZEROING] << shift;
-	stats.held_bytes = cache->pages.count[VMKV_PAGE_HELD] << shift;
-	stats.free_clean_bytes = cache->pages.count[VMKV_PAGE_FREE_CLEAN] << shift;
-	stats.free_dirty_bytes = cache->pages.count[VMKV_PAGE_FREE_DIRTY] << shift;
-	stats.live_bytes = vmkv_cache_live_bytes(cache);
-	stats.reserved_bytes = cache->layout.reserved_bytes;
-	stats.table_bytes =
-	    cache->table_bytes + cache->pages.table_bytes + cache->layout.table_bytes;
-	stats.sequences = cache->open_count;
-	stats.mappings = cache->piece_count;
-	stats.slabs = cache->pages.slabs_in_use;
+	vmkv_cache_count(cache, &stats);
 	vmkv_cache_unlock(cache);
 	return vmkv_struct_out(ret, &stats, sizeof(stats));
 }

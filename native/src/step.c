@@ -101,6 +101,8 @@ static uint64_t publish(struct vmkv_cache *cache, const struct vmkv_step_request
 
 	if (live > cache->counters.live_bytes_peak)
 		cache->counters.live_bytes_peak = live;
+	if (cache->mirror != NULL)
+		vmkv_mirror_step(cache, request);
 	return ready;
 }
 
@@ -152,8 +154,8 @@ static void trim(struct vmkv_cache *cache, uint32_t slot)
 		for (uint32_t n = dead_pieces(cache, slot, r, s->previous); n > 0; n--) {
 			struct vmkv_gone gone = vmkv_piece_pop_front(cache, slot, r);
 
-			vmkv_pages_move(&cache->pages, (struct vmkv_run){ gone.phys, gone.n },
-			                VMKV_PAGE_MAPPED, VMKV_PAGE_RETIRING);
+			vmkv_gone_move(cache, &gone, VMKV_PAGE_MAPPED, VMKV_PAGE_RETIRING);
+			vmkv_mirror_given(cache, &gone, VMKV_PUBLISHED_EVENT_TRIM);
 			vmkv_waiting_push(cache, s->busy_until, &gone);
 		}
 	}
@@ -198,6 +200,8 @@ static int step_slow(struct vmkv_cache *cache, struct step *step)
 		cache->slots[vmkv_slot_of(request->seqs[i])].busy = 1;
 	vmkv_plan_init(cache, &step->growth.plan);
 	rc = check_tails(cache, request);
+	if (rc == 0)
+		rc = vmkv_grow_clean(cache, &step->growth);
 	if (rc == 0)
 		rc = vmkv_grow_plan(cache, &step->growth);
 	if (rc == 0) {

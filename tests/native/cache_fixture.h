@@ -85,7 +85,8 @@ static inline const char *cache_text(struct rig *r)
 static inline vmkv_seq seq_open_with(struct rig *r, enum vmkv_prefer prefer, uint32_t slot,
                                      uint32_t expected_tokens)
 {
-	struct vmkv_open_options options = { sizeof(options), prefer, slot, expected_tokens, 0 };
+	struct vmkv_open_options options = { .struct_size = sizeof(options), .prefer = prefer,
+		                             .slot = slot, .expected_tokens = expected_tokens };
 	vmkv_seq seq = 0;
 	int rc = vmkv_seq_open(r->cache, &options, &seq);
 

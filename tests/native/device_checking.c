@@ -7,69 +7,19 @@
 
 #include "device_checking_record.h"
 
-static uint64_t random_next(uint64_t *state)
-{
-	uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
-}
-
-/* ---- faults --------------------------------------------------------------------------------- */
-
-/* Count a call; an error if it is to fail. pre: lock is held, here and below unless told. */
-static int call_count(struct checking_device *c, enum checking_kind kind)
-{
-	const struct checking_fault *fault = &c->options.fault;
-	uint32_t kinds = fault->kinds ? fault->kinds : ~UINT32_C(0);
-	int error = fault->error ? fault->error : -EIO;
-	bool hit;
-
-	c->report.calls[kind]++;
-	if (vmkv_device_is_lost(&c->base)) {
-		c->report.calls_after_loss++;
-		return -ENODEV;
-	}
-	if (!(kinds >> kind & 1))
-		return 0;
-	c->fault_calls++;
-	hit = fault->call && (fault->forever ? c->fault_calls >= fault->call
-	                                     : c->fault_calls == fault->call);
-	if (fault->per_million && random_next(&c->fault_random) % 1000000 < fault->per_million)
-		hit = true;
-	if (!hit)
-		return 0;
-	c->report.failed[kind]++;
-	return vmkv_device_fail(&c->base, error, "call %llu was made to fail",
-	                        (unsigned long long)c->fault_calls);
-}
-
-void checking_fault_set(struct vmkv_device *device, const struct checking_fault *fault)
-{
-	struct checking_device *c = checking_of(device);
-
-	pthread_mutex_lock(&c->lock);
-	c->options.fault = *fault;
-	c->fault_calls = 0;
-	c->fault_random = fault->seed;
-	pthread_mutex_unlock(&c->lock);
-}
-
-/* Pass on what the inner device says. */
-static int inner_failed(struct checking_device *c, int error)
-{
-	char text[256];
-
-	vmkv_device_error(c->inner, text, sizeof(text));
-	return vmkv_device_fail(&c->base, error, "%s", text);
-}
+/* The lock is held here and below, unless told. */
 
 /* Wait until what the inner device did has taken effect; lagging is done here. */
 static void inner_settle(struct checking_device *c, uint64_t point)
 {
-	if (c->inner->ops->wait && point)
-		c->inner->ops->wait(c->inner, point, UINT64_MAX);
+	int error = -EIO;
+
+	/* Whatever the wait failed for, the point is there to be waited for again. */
+	for (int i = 0; i < 3 && error && point && c->inner->ops->wait; i++) {
+		error = c->inner->ops->wait(c->inner, point, UINT64_MAX);
+		if (error == -ENODEV)
+			inner_failed(c, error);
+	}
 }
 
 /* ---- the timeline: calls that have been issued and not reached ------------------------------- */
@@ -92,7 +42,7 @@ static uint64_t op_issue(struct checking_device *c, struct vmkv_unmap *unmaps,
 	uint64_t polls = c->options.lag_polls ? c->options.lag_polls : 4;
 
 	op->point = ++c->last_point;
-	op->polls = random_next(&c->lag_random) % (polls + 1);
+	op->polls = checking_random(&c->lag_random) % (polls + 1);
 	op->n = n;
 	op->unmaps = unmaps;
 	op->fills = fills;
@@ -111,7 +61,7 @@ static void inner_unmap_late(struct checking_device *c, const struct checking_op
 
 		inner.slab = inner.slab ? checking_slab_of(inner.slab)->inner : NULL;
 		if (c->inner->ops->unmap(c->inner, &inner, 1, &issued, &point))
-			violate(c, "the inner device failed a lagging unmap");
+			inner_failed_late(c, "unmap");
 		inner_settle(c, point);
 		record_unmapped(c, inner.address, inner.bytes);
 	}
@@ -127,7 +77,7 @@ static void inner_fill_late(struct checking_device *c, const struct checking_op 
 		record_fill(c, &inner, -1);
 		inner.slab = checking_slab_of(inner.slab)->inner;
 		if (c->inner->ops->fill(c->inner, &inner, 1, &point))
-			violate(c, "the inner device failed a lagging fill");
+			inner_failed_late(c, "fill");
 		inner_settle(c, point);
 	}
 }
@@ -221,22 +171,28 @@ static int checking_slab_create(struct vmkv_device *device, uint64_t bytes, stru
 {
 	struct checking_device *c = checking_of(device);
 	struct vmkv_fill garbage = { .bytes = bytes, .value = 0xa5a5a5a5 };
-	uint64_t point = 0;
 	int error;
 
 	pthread_mutex_lock(&c->lock);
 	error = call_count(c, CHECKING_SLAB_CREATE);
 	if (!error && (!bytes || bytes % device->info.granule_bytes))
 		error = refuse(c, "a slab of 0x%llx bytes", (unsigned long long)bytes);
+	if (!error && c->options.memory_bytes && bytes > c->options.memory_bytes - c->slab_bytes)
+		error = vmkv_device_fail(&c->base, -ENOSPC, "the device has %llu bytes for slabs, and "
+		                         "%llu are taken",
+		                         (unsigned long long)c->options.memory_bytes,
+		                         (unsigned long long)c->slab_bytes);
 	if (!error) {
 		error = c->inner->ops->slab_create(c->inner, bytes, &garbage.slab);
 		if (error)
 			inner_failed(c, error);
 	}
 	if (!error && c->options.dirty_slabs) {
-		if (c->inner->ops->fill(c->inner, &garbage, 1, &point))
-			violate(c, "the inner device failed to fill a new slab");
-		inner_settle(c, point);
+		error = checking_dirty(c->inner, &garbage);
+		if (error) {
+			inner_failed(c, error);
+			c->inner->ops->slab_destroy(c->inner, garbage.slab);
+		}
 	}
 	if (!error)
 		*ret = record_slab_create(c, garbage.slab);
@@ -270,6 +226,7 @@ static int checking_map(struct vmkv_device *device, const struct vmkv_map *maps,
 	size_t ready, done = 0;
 	uint64_t inner_point = 0, reached_at = 0;
 	int error = 0, inner_error = 0;
+	bool keeps;
 
 	pthread_mutex_lock(&c->lock);
 	for (ready = 0; ready < n; ready++) {
@@ -289,14 +246,17 @@ static int checking_map(struct vmkv_device *device, const struct vmkv_map *maps,
 	else if (ready)
 		inner_settle(c, inner_point);
 	pthread_mutex_lock(&c->lock);
-	if (!error && n && c->options.lag_seed)
+	if (inner_error)
+		calls_recount(c, CHECKING_MAP, ready, done);
+	keeps = done > 0 && vmkv_device_is_safe(device, VMKV_SAFE_NEVER_REUSE_ADDRESSES);
+	if (n && (!error || keeps) && c->options.lag_seed)
 		reached_at = op_issue(c, NULL, NULL, 0);
 	for (size_t i = 0; i < ready; i++)
 		record_map_end(c, &maps[i], i < done, reached_at);
 	pthread_mutex_unlock(&c->lock);
 	free(inner);
 	*issued = done;
-	if (!error)
+	if (!error || keeps)
 		*point = reached_at;
 	return error;
 }
@@ -318,6 +278,8 @@ static int unmap_now(struct checking_device *c, const struct vmkv_unmap *unmaps,
 		inner_failed(c, error);
 	inner_settle(c, point);
 	pthread_mutex_lock(&c->lock);
+	if (error)
+		calls_recount(c, CHECKING_UNMAP, n, *issued);
 	for (size_t i = 0; i < n; i++)
 		if (i < *issued)
 			record_unmapped(c, unmaps[i].address, unmaps[i].bytes);
@@ -405,14 +367,17 @@ static int checking_fill(struct vmkv_device *device, const struct vmkv_fill *fil
 		copy[i].slab = copy[i].slab ? checking_slab_of(copy[i].slab)->inner : NULL;
 	if (!error) {
 		error = c->inner->ops->fill(c->inner, copy, n, &inner_point);
+		if (!error)
+			error = vmkv_wait(c->inner, inner_point, UINT64_MAX);
 		if (error)
 			inner_failed(c, error);
-		inner_settle(c, inner_point);
 		pthread_mutex_lock(&c->lock);
 		for (size_t i = 0; i < n; i++)
 			record_fill(c, &fills[i], -1);
 		if (!error)
 			*point = c->options.lag_seed ? op_issue(c, NULL, NULL, 0) : 0;
+		for (size_t i = 0; i < n && !error; i++)
+			record_fill_address(c, &fills[i], *point);
 		pthread_mutex_unlock(&c->lock);
 	}
 	free(copy);
@@ -431,9 +396,10 @@ static int checking_copy(struct vmkv_device *device, uint64_t destination, uint6
 	if (!error) {
 		ops_drain(c);
 		error = c->inner->ops->copy(c->inner, destination, source, bytes, &inner_point);
+		if (!error)
+			error = vmkv_wait(c->inner, inner_point, UINT64_MAX);
 		if (error)
 			inner_failed(c, error);
-		inner_settle(c, inner_point);
 	}
 	if (!error)
 		*point = c->options.lag_seed ? op_issue(c, NULL, NULL, 0) : 0;
@@ -488,6 +454,10 @@ int vmkv_device_checking_wrap(struct vmkv_device *inner, const struct checking_o
 	c->fault_random = c->options.fault.seed;
 	pthread_mutex_init(&c->lock, NULL);
 	c->base.info = inner->info;
+	if (c->options.max_mappings)
+		c->base.info.max_mappings = c->options.max_mappings;
+	if (c->options.memory_bytes)
+		c->base.info.memory_bytes = c->options.memory_bytes;
 	c->base.info.features &= ~(uint32_t)VMKV_FEATURE_ASYNCHRONOUS;
 	if (c->options.lag_seed)
 		c->base.info.features |= VMKV_FEATURE_ASYNCHRONOUS;

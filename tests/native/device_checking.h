@@ -49,6 +49,8 @@ struct checking_options {
 	uint64_t lag_seed;
 	uint32_t lag_polls;
 	bool dirty_slabs; /* new slabs are full of 0xa5 */
+	/* Narrower bounds than the inner device's; 0: those. */
+	uint64_t max_mappings, memory_bytes;
 	struct checking_fault fault;
 	struct checking_report *report; /* written at destroy, unless NULL */
 };

@@ -8,7 +8,7 @@
 #include "device_checking.h"
 #include "device_fixture.h"
 
-/* A checking device on the host with one reservation of SLAB bytes and two slabs of that size. */
+/* A checking device on the host, or what the tests run on, with one reservation of SLAB bytes and two slabs of that size. */
 struct bench {
 	vmkv_device *device;
 	uint64_t address;
@@ -18,10 +18,7 @@ struct bench {
 
 static inline vmkv_device *wrap_host(const struct checking_options *options)
 {
-	vmkv_device *device = NULL;
-
-	CHECK_EQ(vmkv_device_checking_wrap(open_host("host"), options, &device), 0);
-	return device;
+	return target_open_checking("host", options);
 }
 
 static inline void setup(struct bench *b, const struct checking_options *options)

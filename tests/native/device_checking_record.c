@@ -59,7 +59,7 @@ static int range_compare(const void *left, const void *right)
 	return a->end <= b->begin ? -1 : b->end <= a->begin;
 }
 
-static void *range_find(void *const *root, uint64_t begin, uint64_t end)
+void *range_find(void *const *root, uint64_t begin, uint64_t end)
 {
 	struct range key = { begin, end };
 	void *node = tfind(&key, root, range_compare);
@@ -67,13 +67,13 @@ static void *range_find(void *const *root, uint64_t begin, uint64_t end)
 	return node ? *(void **)node : NULL;
 }
 
-static void range_insert(void **root, void *range)
+void range_insert(void **root, void *range)
 {
 	if (!tsearch(range, root, range_compare))
 		abort();
 }
 
-static void range_remove(void **root, void *range)
+void range_remove(void **root, void *range)
 {
 	tdelete(range, root, range_compare);
 	free(range);
@@ -134,10 +134,13 @@ struct vmkv_slab *record_slab_create(struct checking_device *c, struct vmkv_slab
 
 	slab->base = *inner;
 	slab->inner = inner;
+	slab->number = ++c->slab_number;
 	slab->pages = checking_alloc(inner->bytes / c->base.info.granule_bytes, sizeof(*slab->pages));
 	slab->next = c->slabs;
 	c->slabs = slab;
 	c->report.slabs++;
+	c->slab_bytes += inner->bytes;
+	record_safe_slab(c, inner);
 	return &slab->base;
 }
 
@@ -174,6 +177,7 @@ struct vmkv_slab *record_slab_destroy(struct checking_device *c, struct vmkv_sla
 	inner = found->inner;
 	*link = found->next;
 	c->report.slabs--;
+	c->slab_bytes -= slab->bytes;
 	free(found->pages);
 	free(found);
 	return inner;
@@ -235,7 +239,8 @@ int record_map_begin(struct checking_device *c, const struct vmkv_map *map)
 	struct checking_page *pages = pages_check(c, "map", map->slab, map->offset, map->bytes);
 	struct mapping *mapping;
 
-	if (!pages || map_check_addresses(c, map) || pages_idle(c, "map", pages, map->bytes))
+	if (!pages || map_check_addresses(c, map) || pages_idle(c, "map", pages, map->bytes) ||
+	    record_safe_map(c, map, pages))
 		return -EINVAL;
 	mapping = checking_alloc(1, sizeof(*mapping));
 	*mapping = (struct mapping){
@@ -268,8 +273,10 @@ void record_map_end(struct checking_device *c, const struct vmkv_map *map, bool 
 		pages[i].mapping = false;
 	mapping->state = MAPPED;
 	mapping->point = point;
-	if (!mapped)
-		record_unmapped(c, map->address, map->bytes);
+	if (mapped)
+		return;
+	record_safe_unmapped(c, map);
+	record_unmapped(c, map->address, map->bytes);
 }
 
 /* ---- unmaps --------------------------------------------------------------------------------- */
@@ -370,6 +377,19 @@ void record_fill(struct checking_device *c, const struct vmkv_fill *fill, int ch
 		slab->pages[fill->offset / granule + i].fills += (uint32_t)change;
 }
 
+void record_fill_address(struct checking_device *c, const struct vmkv_fill *fill, uint64_t point)
+{
+	const uint64_t end = fill->offset + fill->bytes;
+	struct mapping *mapping;
+
+	for (uint64_t at = fill->offset; !fill->slab && at < end; at = mapping->range.end) {
+		mapping = mapping_at(c, at);
+		if (!mapping)
+			return;
+		mapping->point = point > mapping->point ? point : mapping->point;
+	}
+}
+
 /* ---- for the test's engine ------------------------------------------------------------------ */
 
 void checking_complete(struct vmkv_device *device, uint64_t completed)
@@ -445,6 +465,7 @@ void checking_report(struct vmkv_device *device, struct checking_report *ret)
 
 void record_fini(struct checking_device *c)
 {
+	record_safe_fini(c);
 	while (c->mappings)
 		range_remove(&c->mappings, *(void **)c->mappings);
 	while (c->reservations) {

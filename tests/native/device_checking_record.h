@@ -23,6 +23,7 @@ struct checking_slab {
 	struct vmkv_slab *inner;
 	struct checking_slab *next;
 	struct checking_page *pages;
+	uint32_t number; /* from 1, never used again */
 };
 
 /* What a mapping in the record is doing. */
@@ -58,7 +59,10 @@ struct checking_device {
 	uint64_t completed;  /* by the test's queues */
 	void *reservations;  /* trees of tsearch, of struct range ... */
 	void *mappings;      /* ... and of struct mapping */
+	void *ever;          /* the same of ranges that were ever mapped, if none may be again */
+	uint32_t slab_number; /* of the last slab */
 	struct checking_slab *slabs;
+	uint64_t slab_bytes; /* of all of them */
 };
 
 static inline struct checking_device *checking_of(struct vmkv_device *device)
@@ -73,6 +77,17 @@ static inline struct checking_slab *checking_slab_of(struct vmkv_slab *slab)
 
 /* Zeroed memory; ends the test if there is none. */
 void *checking_alloc(size_t n, size_t bytes);
+
+/* Of a sequence of random numbers. */
+uint64_t checking_random(uint64_t *state);
+/* Count a call; an error if it is to fail. */
+int call_count(struct checking_device *c, enum checking_kind kind);
+/* Of calls that were counted before they were made together, only so many were: the last one failed. */
+void calls_recount(struct checking_device *c, enum checking_kind kind, size_t counted, size_t issued);
+/* Pass on what the inner device says. The lock needn't be held. */
+int inner_failed(struct checking_device *c, int error);
+/* A call that was to be carried out late can't be refused any more. */
+void inner_failed_late(struct checking_device *c, const char *what);
 
 /* Note a violation; refuse also returns -EINVAL, with the text for the device's error. */
 void violate(struct checking_device *c, const char *format, ...)
@@ -98,6 +113,24 @@ void record_unmapped(struct checking_device *c, uint64_t address, uint64_t bytes
 int record_fill_check(struct checking_device *c, const struct vmkv_fill *fill);
 /* A fill is issued (1) or reached (-1). */
 void record_fill(struct checking_device *c, const struct vmkv_fill *fill, int change);
+
+/* A fill by address is issued, and reached at that point: what is there can be used only then. */
+void record_fill_address(struct checking_device *c, const struct vmkv_fill *fill, uint64_t point);
+
+/* Ranges that overlap are one to a tree; what is found is in it. */
+void *range_find(void *const *root, uint64_t begin, uint64_t end);
+void range_insert(void **root, void *range);
+void range_remove(void **root, void *range); /* and free it */
+
+/* device_checking_safe.c: a map begins, or came to nothing. */
+int record_safe_map(struct checking_device *c, const struct vmkv_map *map,
+                    const struct checking_page *pages);
+/* A slab came, with its alias. */
+void record_safe_slab(struct checking_device *c, const struct vmkv_slab *slab);
+void record_safe_unmapped(struct checking_device *c, const struct vmkv_map *map);
+void record_safe_fini(struct checking_device *c);
+/* Fill all of a new slab of the inner device. */
+int checking_dirty(struct vmkv_device *inner, const struct vmkv_fill *fill);
 
 /* Free the record, and the inner slabs and addresses that were leaked. */
 void record_fini(struct checking_device *c);

@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 
 #include "check.h"
+#include "device_checking_record.h"
 #include "device_host.h"
+#include "target.h"
 
 #define PIECE UINT64_C(65536)
 #define SLAB (16 * PIECE)
@@ -22,12 +24,18 @@ static inline int open_name(const char *name, char *error, size_t error_bytes, v
 	return vmkv_device_open(&options, ret);
 }
 
-static inline vmkv_device *open_host(const char *name)
+static inline vmkv_device *open_named(const char *name)
 {
 	vmkv_device *device = NULL;
 
 	CHECK_EQ(open_name(name, NULL, 0, &device), 0);
 	return device;
+}
+
+/* The host by this name, or what the tests run on instead. */
+static inline vmkv_device *open_host(const char *name)
+{
+	return target_is_host() ? open_named(name) : target_open_waiting(name);
 }
 
 static inline uint64_t reserve(vmkv_device *device, uint64_t bytes)
@@ -86,11 +94,16 @@ static inline volatile uint32_t *words(uint64_t address)
 	return host_pointer(address);
 }
 
-/* Memory that the device's file really holds. */
+/* Memory that the device really holds: on the host what of it was touched. */
 static inline uint64_t held_bytes(vmkv_device *device)
 {
+	struct vmkv_device_health health = { .struct_size = sizeof(health) };
 	struct stat status;
 
+	if (!target_is_host()) {
+		CHECK_EQ(vmkv_device_health(checking_of(device)->inner, &health), 0);
+		return health.slab_bytes;
+	}
 	CHECK_EQ(fstat(host_of(device)->fd, &status), 0);
 	return (uint64_t)status.st_blocks * 512;
 }

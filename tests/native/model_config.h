@@ -12,7 +12,7 @@
 
 struct model_config {
 	const char *name;
-	const char *device; /* options of the host device, or NULL */
+	const char *device; /* bounds, as options of the host device, or NULL */
 	uint32_t layout, max_tokens, read_align_tokens, max_slots, slot_count;
 	uint64_t page_bytes, slab_bytes;
 	uint64_t mapping_max_bytes, window_mapping_max_bytes;

@@ -41,7 +41,7 @@ static int slot_free(const struct oracle *o, uint32_t s)
 {
 	const struct oracle_slot *slot = &o->slots[s];
 
-	if (slot->state != ORACLE_FREE)
+	if (slot->state != ORACLE_FREE || slot->used_up)
 		return 0;
 	if (o->faults)
 		return -1;

@@ -223,6 +223,7 @@ void oracle_create(struct oracle *o, const struct vmkv_cache_options *options, b
 		oracle_fail(o, "vmkv_cache_create: %s", text);
 	o->info.struct_size = sizeof(o->info);
 	CHECK_EQ(vmkv_cache_info(o->cache, &o->info), 0);
+	o->memory = memory_access_create(checking_of(o->device)->inner);
 	o->lag = lag;
 	o->zero = options->zero == VMKV_ZERO_ON;
 	o->budget_bytes = options->budget_bytes;
@@ -231,6 +232,9 @@ void oracle_create(struct oracle *o, const struct vmkv_cache_options *options, b
 	CHECK_EQ(vmkv_seq_open(o->cache, NULL, &seq), 0);
 	places_create(o, seq);
 	CHECK_EQ(vmkv_seq_close(o->cache, seq, 0), 0);
+	o->never_reuse = vmkv_device_is_safe(o->device, VMKV_SAFE_NEVER_REUSE_ADDRESSES);
+	o->no_alias = vmkv_device_is_safe(o->device, VMKV_SAFE_NO_ALIAS);
+	o->slots[0].used_up = o->never_reuse;
 	/* At most half full. */
 	o->phys_capacity = round_up(2 * o->phys_capacity + 64, 64);
 	o->phys_seen = checking_alloc(o->phys_capacity, sizeof(*o->phys_seen));
@@ -246,6 +250,9 @@ void oracle_destroy(struct oracle *o)
 			free(o->slots[s].pages[r]);
 	}
 	free(o->phys_seen);
+	free(o->words);
+	free(o->looks);
+	memory_access_destroy(o->memory);
 }
 
 /* ---- what calls do --------------------------------------------------------------------------- */
@@ -255,7 +262,7 @@ void oracle_opened(struct oracle *o, vmkv_seq seq)
 	struct vmkv_span span = span_of(o, seq, &o->places[0]);
 	struct oracle_slot *slot = &o->slots[span.slot];
 
-	if (span.slot >= o->slot_count || slot->state != ORACLE_FREE)
+	if (span.slot >= o->slot_count || slot->state != ORACLE_FREE || slot->used_up)
 		oracle_fail(o, "open gave slot %u, which isn't free", span.slot);
 	slot->state = ORACLE_OPEN;
 	slot->seq = seq;
@@ -263,6 +270,7 @@ void oracle_opened(struct oracle *o, vmkv_seq seq)
 	slot->busy_until = slot->ready = 0;
 	slot->serial = ++o->serial;
 	slot->reused = false;
+	slot->used_up = o->never_reuse;
 	for (uint32_t r = 0; r < o->region_count; r++)
 		slot->reused |= oracle_span_end(o, span.slot, r) > 0;
 	o->seen.warm_opens += slot->reused;

@@ -11,6 +11,7 @@
 #define ORACLE_H
 
 #include "device_checking_record.h"
+#include "memory_access.h"
 #include "seeded.h"
 
 #define ORACLE_SLOTS 72
@@ -22,7 +23,7 @@ enum oracle_state { ORACLE_NONE, ORACLE_USED, ORACLE_KEPT, ORACLE_RETIRING };
 
 /* What is behind one page of addresses. */
 struct oracle_page {
-	uint64_t phys;  /* its slab's alias + its place there: unique as long as the slab lives */
+	uint64_t phys;  /* its slab's number << 40 + its place there */
 	uint64_t until; /* retiring: until this is retired */
 	uint32_t first, n; /* the mapping that it is part of, in pages of its span */
 	uint8_t state;     /* enum oracle_state */
@@ -62,9 +63,15 @@ struct oracle_slot {
 	uint64_t serial;         /* for its stamps */
 	uint32_t chunk;          /* the longest step so far */
 	uint32_t ready_tokens;   /* as told before */
-	bool reused;             /* it began with kept pages */
+	bool reused;             /* it began with kept pages, or got some by a step that failed */
+	bool used_up;            /* it served a sequence, and serves no other: never_reuse */
 	bool pending;            /* something was unmapped, and may not be done yet */
 	struct oracle_page *pages[ORACLE_REGIONS];
+};
+
+/* A stamp of a page. */
+struct oracle_look {
+	uint32_t slot, region, page, stamp;
 };
 
 /* What the last operation was allowed to do. */
@@ -86,6 +93,9 @@ struct oracle {
 	uint64_t operation;
 	struct seeded random;
 	bool lag, zero;
+	/* The device's safe modes: nothing is kept for others, only ahead of a sequence; what is free may
+	 * be dirty. */
+	bool never_reuse, no_alias;
 	/* Driver calls or allocations are made to fail: what is on its way back may stay where it is, as
 	 * if it were kept. */
 	bool faults;
@@ -106,6 +116,11 @@ struct oracle {
 	uint64_t count[ORACLE_RETIRING + 1]; /* pages in each state */
 	uint64_t record_mappings, record_runs;
 	struct mapping last_mapping;          /* while the record is read */
+
+	struct memory_access *memory;         /* of the device inside the checking one */
+	struct memory_word *words;            /* while contents are looked at: what is read ... */
+	struct oracle_look *looks;            /* ... and where that is */
+	size_t word_count, word_capacity;
 
 	uint64_t *phys_seen;     /* a hash of the pages that are behind something now */
 	size_t phys_capacity;

@@ -72,7 +72,7 @@ static void check_states(struct oracle *o, const struct vmkv_stats *now)
 		return;
 	expect(o, "unmapping_bytes", now->unmapping_bytes, 0);
 	expect(o, "zeroing_bytes", now->zeroing_bytes, 0);
-	if (o->zero && (o->device->info.features & VMKV_FEATURE_ZEROED_SLABS) != 0)
+	if (o->zero && !o->no_alias && (o->device->info.features & VMKV_FEATURE_ZEROED_SLABS) != 0)
 		expect(o, "free_dirty_bytes", now->free_dirty_bytes, 0);
 }
 
@@ -224,7 +224,7 @@ static void check_span(struct oracle *o, uint32_t s, const struct oracle_place *
 
 /* Which slab an index means must be the same in all of one look. */
 struct slab_names {
-	uint64_t alias[SLABS_MAX];
+	uint64_t begin[SLABS_MAX];
 };
 
 static void check_mapping(const struct oracle *o, uint32_t s, uint32_t r,
@@ -232,7 +232,7 @@ static void check_mapping(const struct oracle *o, uint32_t s, uint32_t r,
 {
 	uint64_t at = mapping->address - oracle_address(o, s, r, 0);
 	const struct oracle_page *page = &o->slots[s].pages[r][at / o->info.page_bytes];
-	uint64_t alias = page->phys - mapping->slab_offset;
+	uint64_t begin = page->phys - mapping->slab_offset;
 
 	if (at % o->info.page_bytes != 0 || at / o->info.page_bytes != page->first ||
 	    mapping->bytes != page->n * o->info.page_bytes ||
@@ -242,9 +242,9 @@ static void check_mapping(const struct oracle *o, uint32_t s, uint32_t r,
 		            " of 0x%" PRIx64 " bytes that isn't there",
 		            s, r, at, mapping->bytes);
 	CHECK(mapping->slab < SLABS_MAX);
-	if (names->alias[mapping->slab] == 0)
-		names->alias[mapping->slab] = alias;
-	expect(o, "a mapping's slab", alias, names->alias[mapping->slab]);
+	if (names->begin[mapping->slab] == 0)
+		names->begin[mapping->slab] = begin;
+	expect(o, "a mapping's slab", begin, names->begin[mapping->slab]);
 }
 
 static void check_mappings(struct oracle *o, uint32_t s, uint32_t r, struct slab_names *names)

@@ -43,7 +43,7 @@ static void phys_note(struct oracle *o, uint64_t phys)
 static void mapping_note(struct oracle *o, const struct mapping *mapping)
 {
 	uint64_t begin = mapping->range.begin, bytes = mapping->range.end - begin;
-	uint64_t page_bytes = o->info.page_bytes, phys = mapping->slab->base.alias + mapping->offset;
+	uint64_t page_bytes = o->info.page_bytes, phys = (uint64_t)mapping->slab->number << 40 | mapping->offset;
 	uint32_t r = 0;
 
 	while (r < o->region_count && (begin < o->regions[r].base ||
@@ -132,6 +132,7 @@ static void page_adopt(struct oracle *o, struct at at, enum oracle_state state)
 	page->n = page->now_n;
 	page->state = (uint8_t)state;
 	page->stamped = false;
+	o->slots[at.slot].reused |= o->never_reuse && state == ORACLE_KEPT;
 	if (page->n > most)
 		page_fail(o, at, "the mapping is too long");
 	if (region->mapping_aligned && page->first / most != (page->first + page->n - 1) / most)
@@ -167,6 +168,8 @@ static void kept_follow(struct oracle *o, const struct oracle_allowed *allowed, 
 	struct oracle_page *page = &o->slots[at.slot].pages[at.region][at.page];
 	bool there = page->now_phys != 0 && !page->now_unmapping;
 
+	if (!same && o->never_reuse && o->slots[at.slot].state == ORACLE_OPEN)
+		page_fail(o, at, "memory ahead of a sequence was taken away");
 	if (there && !same) {
 		if (!o->faults || o->slots[at.slot].state != ORACLE_OPEN)
 			page_fail(o, at, "something else is mapped there");
@@ -201,6 +204,8 @@ static void retiring_follow(struct oracle *o, struct at at, bool same)
 			page_fail(o, at, "it was trimmed and retired, and is still there");
 		if (page->trimmed)
 			return;
+		if (o->never_reuse && !o->faults)
+			page_fail(o, at, "it is kept behind a slot that nobody opens again");
 		page->state = ORACLE_KEPT;
 		o->seen.kept++;
 	}

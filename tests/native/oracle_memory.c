@@ -7,6 +7,8 @@
 
 #include <inttypes.h>
 
+#include "check.h"
+
 /* ---- what can be used ------------------------------------------------------------------------ */
 
 /* The longest length that the slot's memory is enough for. */
@@ -78,69 +80,92 @@ void oracle_check_ready(struct oracle *o, const struct oracle_allowed *allowed)
 
 /* ---- what is there --------------------------------------------------------------------------- */
 
-static uint64_t *stamp_place(const struct oracle *o, uint64_t address, uint32_t i)
+static uint64_t stamp_address(const struct oracle *o, const struct oracle_look *look)
 {
 	const uint64_t page = o->info.page_bytes;
 	const uint64_t at[ORACLE_STAMPS] = { 0, page / 2 - 64, page - 8 };
 
-	return (uint64_t *)(uintptr_t)(address + at[i]);
+	return oracle_address(o, look->slot, look->region, look->page) + at[look->stamp];
 }
 
-static uint64_t stamp_value(const struct oracle_slot *slot, uint32_t r, uint32_t p, uint32_t i)
+static uint64_t stamp_value(const struct oracle *o, const struct oracle_look *look)
 {
-	return slot->serial << 32 | (uint64_t)r << 24 | (uint64_t)p << 4 | (i + 1);
+	return o->slots[look->slot].serial << 32 | (uint64_t)look->region << 24 |
+	       (uint64_t)look->page << 4 | (look->stamp + 1);
 }
 
-static void page_begin(struct oracle *o, uint32_t s, uint32_t r, uint32_t p)
+static void look_add(struct oracle *o, struct oracle_look look)
 {
-	const struct oracle_slot *slot = &o->slots[s];
-	uint64_t address = oracle_address(o, s, r, p);
-
-	for (uint32_t i = 0; i < ORACLE_STAMPS; i++) {
-		uint64_t *word = stamp_place(o, address, i);
-
-		if (o->zero && *word != 0)
-			oracle_fail(o,
-			            "slot %u, region %u, page %u: new memory holds 0x%" PRIx64
-			            " at stamp %u",
-			            s, r, p, *word, i);
-		*word = stamp_value(slot, r, p, i);
+	if (o->word_count == o->word_capacity) {
+		o->word_capacity = 2 * o->word_capacity + 256;
+		o->words = realloc(o->words, o->word_capacity * sizeof(*o->words));
+		o->looks = realloc(o->looks, o->word_capacity * sizeof(*o->looks));
+		CHECK(o->words && o->looks);
 	}
-	o->seen.zero_checked += o->zero;
+	o->looks[o->word_count] = look;
+	o->words[o->word_count++].address = stamp_address(o, &look);
 }
 
-static void page_check(struct oracle *o, uint32_t s, uint32_t r, uint32_t p, uint32_t i)
+/* List what to look at: one stamp of pages that hold them, all of those that begin now. */
+static void looks_list(struct oracle *o, bool begins)
 {
-	uint64_t found = *stamp_place(o, oracle_address(o, s, r, p), i);
-	uint64_t expected = stamp_value(&o->slots[s], r, p, i);
-
-	if (found != expected)
-		oracle_fail(o,
-		            "slot %u, region %u, page %u: holds 0x%" PRIx64
-		            " at stamp %u, not 0x%" PRIx64,
-		            s, r, p, found, i, expected);
-	o->seen.stamps_checked++;
-}
-
-void oracle_check_contents(struct oracle *o)
-{
+	o->word_count = 0;
 	for (uint32_t s = 0; s < o->slot_count; s++) {
 		const struct oracle_slot *slot = &o->slots[s];
 		bool ready = vmkv_device_reached(o->device, slot->ready);
 
 		for (uint32_t r = 0; slot->state == ORACLE_OPEN && r < o->region_count; r++) {
 			for (uint32_t p = 0; p < o->regions[r].pages; p++) {
-				struct oracle_page *page = &slot->pages[r][p];
+				const struct oracle_page *page = &slot->pages[r][p];
+				uint32_t i = (uint32_t)(o->operation % ORACLE_STAMPS);
+				uint32_t end = begins ? ORACLE_STAMPS : i + 1;
 
-				if (page->state != ORACLE_USED)
+				if (page->state != ORACLE_USED || page->stamped == begins ||
+				    (begins && !ready))
 					continue;
-				if (page->stamped)
-					page_check(o, s, r, p,
-					           (uint32_t)(o->operation % ORACLE_STAMPS));
-				else if (ready)
-					page_begin(o, s, r, p);
-				page->stamped |= ready;
+				for (i = begins ? 0 : i; i < end; i++)
+					look_add(o, (struct oracle_look){ s, r, p, i });
 			}
 		}
 	}
+}
+
+static void stamp_check(const struct oracle *o, size_t i)
+{
+	const struct oracle_look *look = &o->looks[i];
+	uint64_t expected = stamp_value(o, look);
+
+	if (o->words[i].value != expected)
+		oracle_fail(o,
+		            "slot %u, region %u, page %u: holds 0x%" PRIx64
+		            " at stamp %u, not 0x%" PRIx64,
+		            look->slot, look->region, look->page, o->words[i].value, look->stamp,
+		            expected);
+}
+
+static void stamp_begin(struct oracle *o, size_t i)
+{
+	const struct oracle_look *look = &o->looks[i];
+
+	if (o->zero && o->words[i].value != 0)
+		oracle_fail(o,
+		            "slot %u, region %u, page %u: new memory holds 0x%" PRIx64 " at stamp %u",
+		            look->slot, look->region, look->page, o->words[i].value, look->stamp);
+	o->slots[look->slot].pages[look->region][look->page].stamped = true;
+	o->words[i].value = stamp_value(o, look);
+	o->seen.zero_checked += o->zero && look->stamp == 0;
+}
+
+void oracle_check_contents(struct oracle *o)
+{
+	looks_list(o, false);
+	memory_words_read(o->memory, o->words, o->word_count);
+	for (size_t i = 0; i < o->word_count; i++)
+		stamp_check(o, i);
+	o->seen.stamps_checked += o->word_count;
+	looks_list(o, true);
+	memory_words_read(o->memory, o->words, o->word_count);
+	for (size_t i = 0; i < o->word_count; i++)
+		stamp_begin(o, i);
+	memory_words_write(o->memory, o->words, o->word_count);
 }

@@ -27,7 +27,7 @@ AT(struct vmkv_device_options, amdgpu_device, 40);
 AT(struct vmkv_device_options, window_begin, 48);
 AT(struct vmkv_device_options, window_end, 56);
 
-SIZE(struct vmkv_device_info, 304);
+SIZE(struct vmkv_device_info, 312);
 AT(struct vmkv_device_info, name, 8);
 AT(struct vmkv_device_info, granule_bytes, 264);
 AT(struct vmkv_device_info, memory_bytes, 272);
@@ -35,6 +35,8 @@ AT(struct vmkv_device_info, max_mappings, 280);
 AT(struct vmkv_device_info, mappings, 288);
 AT(struct vmkv_device_info, features, 296);
 AT(struct vmkv_device_info, lost, 300);
+AT(struct vmkv_device_info, safe, 304);
+AT(struct vmkv_device_info, wait_after_map_us, 308);
 
 SIZE(struct vmkv_amdgpu_info, 72);
 AT(struct vmkv_amdgpu_info, drm_fd, 8);
@@ -82,7 +84,7 @@ AT(struct vmkv_geometry, groups, 8);
 AT(struct vmkv_geometry, group_count, 16);
 AT(struct vmkv_geometry, reserved, 20);
 
-SIZE(struct vmkv_cache_options, 104);
+SIZE(struct vmkv_cache_options, 112);
 AT(struct vmkv_cache_options, geometry, 8);
 AT(struct vmkv_cache_options, budget_bytes, 16);
 AT(struct vmkv_cache_options, page_bytes, 24);
@@ -98,6 +100,8 @@ AT(struct vmkv_cache_options, window_mapping_max_bytes, 72);
 AT(struct vmkv_cache_options, warm_max_bytes, 80);
 AT(struct vmkv_cache_options, error, 88);
 AT(struct vmkv_cache_options, error_bytes, 96);
+AT(struct vmkv_cache_options, share, 104);
+AT(struct vmkv_cache_options, reserved, 108);
 
 SIZE(struct vmkv_cache_info, 72);
 AT(struct vmkv_cache_info, page_bytes, 8);
@@ -112,11 +116,12 @@ AT(struct vmkv_cache_info, read_align_tokens, 60);
 AT(struct vmkv_cache_info, layout, 64);
 AT(struct vmkv_cache_info, group_count, 68);
 
-SIZE(struct vmkv_open_options, 24);
+SIZE(struct vmkv_open_options, 32);
 AT(struct vmkv_open_options, prefer, 8);
 AT(struct vmkv_open_options, slot, 12);
 AT(struct vmkv_open_options, expected_tokens, 16);
 AT(struct vmkv_open_options, reserved, 20);
+AT(struct vmkv_open_options, shortage, 24);
 
 SIZE(struct vmkv_shortage, 56);
 AT(struct vmkv_shortage, kind, 0);
@@ -210,6 +215,7 @@ VALUE(VMKV_PREFER_SLOT, 2);
 VALUE(VMKV_SHORTAGE_NONE, 0);
 VALUE(VMKV_SHORTAGE_BYTES, 1);
 VALUE(VMKV_SHORTAGE_MAPPINGS, 2);
+VALUE(VMKV_SHORTAGE_SLOTS, 3);
 
 /* The functions' types: a changed parameter doesn't compile. */
 static const struct {

@@ -230,6 +230,46 @@ static void an_engine_commits_with_its_own_submission(void)
 	CHECK_EQ(vmkv_device_close(card.device), 0);
 }
 
+/* Sequences of 1,024 tokens until the card is full; returns how many there were. */
+static uint32_t fill_card(struct rig *r, struct card *card)
+{
+	uint32_t tokens = 1024, n = 0;
+	vmkv_seq seq;
+	int rc = 0;
+
+	rig_prepare(r, card->device);
+	r->options.budget_bytes = GIB;
+	r->options.max_slots = 16;
+	rig_create(r);
+	for (; n < 16; n++) {
+		CHECK_EQ(vmkv_seq_open(r->cache, NULL, &seq), 0);
+		rc = vmkv_step(r->cache,
+		               &(struct vmkv_step_request){ .struct_size = sizeof(struct vmkv_step_request),
+		                                            .seqs = &seq,
+		                                            .tokens = &tokens,
+		                                            .n = 1 },
+		               NULL);
+		if (rc)
+			break;
+	}
+	CHECK_EQ(rc, -ENOSPC);
+	return n;
+}
+
+/* The kernel frees a buffer's memory after the jobs that clear what led to it, which take long here. */
+static void memory_of_a_destroyed_cache_is_waited_for(void)
+{
+	struct card card = card_open("emulated:gfx1201?vram=256MiB&pte_us=2000");
+	struct rig r;
+	uint32_t n = fill_card(&r, &card);
+
+	CHECK(n > 0);
+	vmkv_cache_destroy(r.cache);
+	CHECK_EQ(fill_card(&r, &card), n);
+	vmkv_cache_destroy(r.cache);
+	CHECK_EQ(vmkv_device_close(card.device), 0);
+}
+
 static void a_full_card_is_a_shortage(void)
 {
 	struct card card = card_open("emulated:gfx1201?vram=256MiB");
@@ -394,6 +434,7 @@ int main(void)
 	rows_go_through_gpu_addresses();
 	what_has_no_memory_faults();
 	an_engine_commits_with_its_own_submission();
+	memory_of_a_destroyed_cache_is_waited_for();
 	a_full_card_is_a_shortage();
 	nothing_is_left_behind();
 	an_engines_file_is_adopted();

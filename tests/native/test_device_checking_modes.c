@@ -195,7 +195,7 @@ static void an_inner_lag_is_waited_for(void)
 	uint64_t address;
 
 	inner_options.dirty_slabs = true;
-	CHECK_EQ(vmkv_device_checking_wrap(open_host("host"), &inner_options, &inner), 0);
+	inner = target_open_checking("host", &inner_options);
 	CHECK_EQ(vmkv_device_checking_wrap(inner, &outer_options, &device), 0);
 	CHECK_EQ(device->info.features, VMKV_FEATURE_CPU_ADDRESSES);
 	address = reserve(device, SLAB);
@@ -220,7 +220,7 @@ static void late_failures_are_told(void)
 	uint64_t point;
 
 	options.report = &b.end;
-	CHECK_EQ(vmkv_device_checking_wrap(open_host("host"), NULL, &inner), 0);
+	inner = target_open_checking("host", NULL);
 	CHECK_EQ(vmkv_device_checking_wrap(inner, &options, &b.device), 0);
 	b.address = reserve(b.device, SLAB);
 	b.slab = slab_create(b.device, SLAB);
@@ -355,13 +355,13 @@ static void inner_failures_are_passed_on(void)
 	size_t issued;
 	uint64_t point;
 
-	CHECK_EQ(vmkv_device_checking_wrap(open_host("host?memory=2MiB"), NULL, &inner), 0);
+	inner = target_open_checking("host?memory=2MiB", NULL);
 	CHECK_EQ(vmkv_device_checking_wrap(inner, &options, &b.device), 0);
 	b.address = reserve(b.device, SLAB);
 	b.slab = slab_create(b.device, SLAB);
 	b.other = slab_create(b.device, SLAB);
 	CHECK_EQ(b.device->ops->slab_create(b.device, PIECE, &slab), -ENOSPC);
-	CHECK_CONTAINS(last_error(b.device), "memory=2097152");
+	CHECK_CONTAINS(last_error(b.device), "2097152");
 	maps[0] = (struct vmkv_map){ b.address, PIECE, b.slab, 0 };
 	maps[1] = (struct vmkv_map){ b.address + PIECE, PIECE, b.slab, PIECE };
 	checking_fault_set(inner, &(struct checking_fault){ .call = 2 });

@@ -169,7 +169,7 @@ static void device_is_lost_with_the_nth_submission(void)
 		uint32_t guilty = context_create(card.fd), other = context_create(card.fd), fresh;
 		uint32_t vram = bo_create(card.fd, 4 * MIB, ALWAYS), *view, *gtt_view;
 		uint32_t gtt = bo_create_in(card.fd, 4 * MIB, GTT, ALWAYS);
-		uint64_t first, second, third;
+		uint64_t first = 0, second = 0, third = 0;
 
 		view = bo_view(card.fd, vram, 4 * MIB);
 		gtt_view = bo_view(card.fd, gtt, 4 * MIB);

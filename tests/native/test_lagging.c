@@ -12,10 +12,8 @@ static void rig_lagging(struct rig *r, const char *host, uint64_t warm_max_bytes
 	struct checking_options options = { .report = &end,
 		                            .lag_seed = 1,
 		                            .lag_polls = UINT32_MAX - 1 };
-	vmkv_device *device = NULL;
 
-	CHECK_EQ(vmkv_device_checking_wrap(open_host(host), &options, &device), 0);
-	rig_prepare(r, device);
+	rig_prepare(r, target_open_checking(host, &options));
 	r->options.warm_max_bytes = warm_max_bytes;
 	rig_create(r);
 }
@@ -234,6 +232,40 @@ static void mappings_under_way_are_told(void)
 	rig_end_clean(&r);
 }
 
+/* All slots were closed: one waits to be retired, the other to be unmapped. */
+static void the_point_that_frees_a_slot_is_told(void)
+{
+	struct vmkv_shortage shortage;
+	struct vmkv_open_options options = { .struct_size = sizeof(options), .shortage = &shortage };
+	vmkv_seq seqs[2], seq = 0;
+	struct rig r;
+
+	rig_lagging(&r, "host", VMKV_WARM_OFF);
+	vmkv_cache_destroy(r.cache);
+	r.options.max_slots = r.options.slot_count = 2;
+	rig_create(&r);
+	for (int i = 0; i < 2; i++)
+		seqs[i] = seq_of(&r, 4);
+	CHECK_EQ(vmkv_seq_open(r.cache, &options, &seq), -ENOSPC);
+	CHECK_EQ(shortage.kind, VMKV_SHORTAGE_SLOTS);
+	CHECK_EQ(shortage.missing, 1);
+	CHECK_EQ(shortage.retiring_until + shortage.transit_point, 0); /* only a close helps */
+	seq_close(&r, seqs[0], 7);
+	CHECK_EQ(vmkv_seq_open(r.cache, &options, &seq), -ENOSPC);
+	CHECK_EQ(shortage.retiring_until, 7);
+	CHECK_EQ(shortage.retiring_bytes, mapped_by(4));
+	CHECK_EQ(shortage.transit_point, 0);
+	seq_close(&r, seqs[1], 0);
+	CHECK_EQ(vmkv_seq_open(r.cache, &options, &seq), -ENOSPC);
+	CHECK_EQ(shortage.retiring_until, 7);
+	CHECK_EQ(shortage.transit_bytes, mapped_by(4));
+	CHECK(shortage.transit_point > 0);
+	CHECK_EQ(vmkv_wait(r.device, shortage.transit_point, UINT64_MAX), 0);
+	CHECK_EQ(vmkv_seq_open(r.cache, &options, &seq), 0);
+	CHECK_EQ(span_of(&r, seq, 0, 0, 0).slot, 1);
+	rig_end_clean(&r);
+}
+
 static void nothing_is_under_way(void)
 {
 	struct vmkv_step_result result = { .struct_size = sizeof(result) };
@@ -273,6 +305,25 @@ static void shrink_leaves_what_is_under_way(void)
 	rig_end_clean(&r);
 }
 
+/* A slab that was returned had nothing behind an address any more, and so it is counted. */
+static void shrink_leaves_no_mapping_of_what_it_returned(void)
+{
+	uint64_t released = 0;
+	struct rig r;
+	vmkv_seq seq;
+
+	rig_lagging(&r, "host", 0);
+	seq = seq_of(&r, 100);
+	reach_all(&r, seq);
+	seq_close(&r, seq, 0);
+	CHECK_EQ(stats_of(&r).warm_bytes, mapped_by(100));
+	CHECK_EQ(vmkv_cache_shrink(r.cache, 0, &released), 0);
+	CHECK_EQ(released, 16 * MIB);
+	CHECK_EQ(stats_of(&r).slab_bytes, 0);
+	CHECK_EQ(stats_of(&r).mappings, 0);
+	rig_end_clean(&r);
+}
+
 /* ---- the end -------------------------------------------------------------------------------- */
 
 static void a_cache_goes_in_the_middle_of_everything(void)
@@ -300,8 +351,10 @@ int main(void)
 	RUN(a_failed_steps_addresses_are_blocked_for_a_while);
 	RUN(addresses_that_the_driver_keeps);
 	RUN(mappings_under_way_are_told);
+	RUN(the_point_that_frees_a_slot_is_told);
 	RUN(nothing_is_under_way);
 	RUN(shrink_leaves_what_is_under_way);
+	RUN(shrink_leaves_no_mapping_of_what_it_returned);
 	RUN(a_cache_goes_in_the_middle_of_everything);
 	return 0;
 }

@@ -10,10 +10,8 @@ static struct checking_report end;
 static void rig_checking(struct rig *r, bool lagging)
 {
 	struct checking_options options = { .report = &end, .lag_seed = lagging ? 3 : 0 };
-	vmkv_device *device = NULL;
 
-	CHECK_EQ(vmkv_device_checking_wrap(open_host("host"), &options, &device), 0);
-	rig_prepare(r, device);
+	rig_prepare(r, target_open_checking("host", &options));
 	rig_create(r);
 }
 

@@ -25,6 +25,7 @@ static void the_life_has_these_edges_and_no_others(void)
 		{ VMKV_PAGE_HELD, VMKV_PAGE_FREE_CLEAN }, /* undone before it was issued */
 		{ VMKV_PAGE_HELD, VMKV_PAGE_FREE_DIRTY },
 		{ VMKV_PAGE_HELD, VMKV_PAGE_UNMAPPING }, /* undone after */
+		{ VMKV_PAGE_HELD, VMKV_PAGE_WARM }, /* the same, kept ahead */
 		{ VMKV_PAGE_MAPPED, VMKV_PAGE_RETIRING },
 		{ VMKV_PAGE_RETIRING, VMKV_PAGE_UNMAPPING },
 		{ VMKV_PAGE_RETIRING, VMKV_PAGE_WARM },

@@ -186,8 +186,8 @@ static void move_on(struct belief *b, uint32_t i)
 	}
 	do {
 		to = seeded_from(&b->random, 0, VMKV_PAGE_STATES - 1);
-	} while (!vmkv_page_may(from, to) || (from == VMKV_PAGE_HELD && to != VMKV_PAGE_MAPPED &&
-	                                      to != VMKV_PAGE_UNMAPPING));
+	} while (!vmkv_page_may(from, to) ||
+	         (from == VMKV_PAGE_HELD && (to == VMKV_PAGE_FREE_CLEAN || to == VMKV_PAGE_FREE_DIRTY)));
 	if (from == VMKV_PAGE_HELD)
 		vmkv_pages_held_clean(p, b->runs[i].run);
 	vmkv_pages_move(p, b->runs[i].run, from, to);

@@ -239,10 +239,8 @@ static void mappings_are_bounded(void)
 static vmkv_device *lagging(void)
 {
 	struct checking_options options = { .lag_seed = 1, .lag_polls = 50 };
-	vmkv_device *device = NULL;
 
-	CHECK_EQ(vmkv_device_checking_wrap(open_host("host"), &options, &device), 0);
-	return device;
+	return target_open_checking("host", &options);
 }
 
 /* What is under way is told with the point that frees it; once that is reached, the step succeeds

@@ -8,12 +8,14 @@
 #include <unistd.h>
 
 #include "cache_fixture.h"
-#include "device_checking.h"
+#include "device_checking_record.h"
+#include "memory_access.h"
 #include "seeded.h"
 
 #define THREADS 4
 #define SHARED 10
 #define ROUNDS 4000
+#define MAX_TOKENS 256
 #define DEADLOCK_SECONDS 240
 
 /* What all threads share. */
@@ -21,6 +23,7 @@ struct arena {
 	struct rig rigs[2]; /* two caches on one device */
 	_Atomic vmkv_seq shared[2][SHARED];
 	_Atomic uint64_t busy; /* the last number of a queue */
+	struct memory_access *memory;
 };
 
 struct worker {
@@ -43,9 +46,12 @@ struct worker {
 	} while (0)
 #define ANY(...) { __VA_ARGS__ }
 
-static void arena_begin(struct arena *a, vmkv_device *device, uint64_t budget_bytes)
+/* inner: the device with no checking one around it. */
+static void arena_begin(struct arena *a, vmkv_device *device, vmkv_device *inner,
+                        uint64_t budget_bytes)
 {
 	memset(a, 0, sizeof(*a));
+	a->memory = memory_access_create(inner);
 	for (int i = 0; i < 2; i++) {
 		struct rig *r = &a->rigs[i];
 
@@ -196,36 +202,46 @@ static void give_back(struct worker *w, struct rig *r)
 
 /* ---- a sequence of one's own ---------------------------------------------------------------- */
 
-/* Each row of layer 1 of group 0 holds a number that only this thread writes; memory that is new
- * reads zero. */
+/* Both ends of each row of layer 1 of group 0 hold a number that only this thread writes; memory that is
+ * new reads zero. */
 struct own {
 	vmkv_seq seq;
 	uint32_t live;
-	uint32_t mark;
+	uint64_t mark;
 };
 
-static void own_check(struct own *own, struct rig *r, uint32_t from, uint32_t to, uint32_t value)
+static size_t own_words(const struct own *own, struct rig *r, uint32_t from, uint32_t to,
+                        struct memory_word *words)
 {
 	struct vmkv_span span = span_of(r, own->seq, 0, 1, 0);
+	size_t n = 0;
 
 	for (uint32_t token = from; token < to; token++) {
-		const volatile uint32_t *row = words(span.address + token * span.token_stride);
+		uint64_t row = span.address + token * span.token_stride;
 
-		CHECK_EQ(row[0], value);
-		CHECK_EQ(row[span.row_bytes / 4 - 1], value);
+		words[n++] = (struct memory_word){ row, own->mark };
+		words[n++] = (struct memory_word){ row + span.row_bytes - 8, own->mark };
 	}
+	return n;
 }
 
-static void own_mark(struct own *own, struct rig *r, uint32_t from, uint32_t to)
+static void own_check(struct worker *w, const struct own *own, struct rig *r, uint32_t from,
+                      uint32_t to, uint64_t value)
 {
-	struct vmkv_span span = span_of(r, own->seq, 0, 1, 0);
+	struct memory_word words[2 * MAX_TOKENS];
+	size_t n = own_words(own, r, from, to, words);
 
-	for (uint32_t token = from; token < to; token++) {
-		volatile uint32_t *row = words(span.address + token * span.token_stride);
+	memory_words_read(w->arena->memory, words, n);
+	for (size_t i = 0; i < n; i++)
+		CHECK_EQ(words[i].value, value);
+}
 
-		row[0] = own->mark;
-		row[span.row_bytes / 4 - 1] = own->mark;
-	}
+static void own_mark(struct worker *w, const struct own *own, struct rig *r, uint32_t from,
+                     uint32_t to)
+{
+	struct memory_word words[2 * MAX_TOKENS];
+
+	memory_words_write(w->arena->memory, words, own_words(own, r, from, to, words));
 }
 
 static void own_step(struct worker *w, struct rig *r, struct own *own)
@@ -238,12 +254,12 @@ static void own_step(struct worker *w, struct rig *r, struct own *own)
 		rc = vmkv_seq_open(r->cache, NULL, &own->seq);
 		CHECK_LEGAL(rc, ANY(0, -ENOSPC));
 		own->live = 0;
-		own->mark = w->number << 24 | ((own->mark + 1) & 0xffffff);
+		own->mark = (uint64_t)w->number << 32 | ((own->mark + 1) & 0xffffffff);
 		if (rc != 0)
 			return;
 	}
 	if (tokens > 256) {
-		own_check(own, r, 0, own->live, own->mark);
+		own_check(w, own, r, 0, own->live, own->mark);
 		CHECK_EQ(vmkv_seq_close(r->cache, own->seq, 0), 0);
 		own->seq = 0;
 		return;
@@ -253,9 +269,9 @@ static void own_step(struct worker *w, struct rig *r, struct own *own)
 	if (rc != 0)
 		return;
 	CHECK_EQ(vmkv_wait(r->device, result.ready, UINT64_MAX), 0);
-	own_check(own, r, own->live, tokens, 0);
-	own_mark(own, r, own->live, tokens);
-	own_check(own, r, 0, own->live, own->mark);
+	own_check(w, own, r, own->live, tokens, 0);
+	own_mark(w, own, r, own->live, tokens);
+	own_check(w, own, r, 0, own->live, own->mark);
 	own->live = tokens;
 	w->done++;
 }
@@ -290,10 +306,24 @@ static void *work(void *argument)
 	for (int i = 0; i < 2; i++) {
 		if (own[i].seq == 0)
 			continue;
-		own_check(&own[i], &w->arena->rigs[i], 0, own[i].live, own[i].mark);
+		own_check(w, &own[i], &w->arena->rigs[i], 0, own[i].live, own[i].mark);
 		CHECK_EQ(vmkv_seq_close(w->arena->rigs[i].cache, own[i].seq, 0), 0);
 	}
 	return NULL;
+}
+
+/* Until all that is on its way through the device has arrived: unmapped, then zeroed. */
+static void settle(struct rig *r)
+{
+	for (int n = 0; n < 10000; n++) {
+		retire(r, UINT64_MAX);
+		if (stats_of(r).unmapping_bytes + stats_of(r).zeroing_bytes == 0)
+			return;
+		usleep(1000);
+	}
+	CHECK_FAIL("%llu bytes never came out of the page tables, %llu were never zeroed",
+	           (unsigned long long)stats_of(r).unmapping_bytes,
+	           (unsigned long long)stats_of(r).zeroing_bytes);
 }
 
 /* Nothing is left of it all. */
@@ -308,15 +338,9 @@ static void arena_end(struct arena *a)
 
 		for (int n = 0; n < SHARED; n++)
 			vmkv_seq_close(r->cache, atomic_load(&a->shared[i][n]), UINT64_MAX);
-		retire(r, UINT64_MAX);
-		/* Points may be reached one after another: unmapped, then zeroed. */
-		for (int n = 0; n < 1000; n++)
-			retire(r, UINT64_MAX);
-		CHECK_EQ(stats_of(r).unmapping_bytes + stats_of(r).zeroing_bytes, 0);
+		settle(r);
 		CHECK_EQ(vmkv_cache_shrink(r->cache, 0, NULL), 0);
-		retire(r, UINT64_MAX);
-		for (int n = 0; n < 1000 && stats_of(r).mappings; n++)
-			retire(r, UINT64_MAX);
+		settle(r);
 		CHECK_EQ(vmkv_cache_shrink(r->cache, 0, NULL), 0);
 		s = stats_of(r);
 		CHECK_EQ(s.sequences, 0);
@@ -329,6 +353,7 @@ static void arena_end(struct arena *a)
 	CHECK_EQ(info.mappings, 0);
 	for (int i = 0; i < 2; i++)
 		vmkv_cache_destroy(a->rigs[i].cache);
+	memory_access_destroy(a->memory);
 	CHECK_EQ(vmkv_device_close(device), 0);
 }
 
@@ -347,17 +372,18 @@ static void run_all(struct arena *a, struct seeded random)
 	}
 }
 
-static void threads_on_the_host(void)
+static void threads_on_the_device(void)
 {
 	struct seeded random = seeded_begin(__func__);
+	vmkv_device *device = target_open(NULL, NULL);
 	static struct arena a;
 
-	arena_begin(&a, open_host("host"), 16 * MIB);
+	arena_begin(&a, device, device, 16 * MIB);
 	run_all(&a, random);
 	arena_end(&a);
 }
 
-/* A device that takes its time, and checks what is done with it. */
+/* One that takes its time, and checks what is done with it. */
 static void threads_on_a_lagging_device(void)
 {
 	struct seeded random = seeded_begin(__func__);
@@ -365,11 +391,10 @@ static void threads_on_a_lagging_device(void)
 	struct checking_options options = { .lag_seed = seeded_next(&random) | 1,
 		                            .dirty_slabs = true,
 		                            .report = &report };
-	vmkv_device *device = NULL;
+	vmkv_device *device = target_open_checking("host", &options);
 	static struct arena a;
 
-	CHECK_EQ(vmkv_device_checking_wrap(open_host("host"), &options, &device), 0);
-	arena_begin(&a, device, 8 * MIB);
+	arena_begin(&a, device, checking_of(device)->inner, 8 * MIB);
 	run_all(&a, random);
 	arena_end(&a);
 	if (report.violations > 0)
@@ -381,9 +406,13 @@ static void threads_on_a_lagging_device(void)
 static void threads_that_are_short(void)
 {
 	struct seeded random = seeded_begin(__func__);
+	struct checking_options bounds = { 0 };
+	vmkv_device *inner = target_open("memory=6MiB", &bounds), *device = inner;
 	static struct arena a;
 
-	arena_begin(&a, open_host("host?memory=6MiB"), 16 * MIB);
+	if (bounds.memory_bytes)
+		CHECK_EQ(vmkv_device_checking_wrap(inner, &bounds, &device), 0);
+	arena_begin(&a, device, inner, 16 * MIB);
 	run_all(&a, random);
 	arena_end(&a);
 }
@@ -391,7 +420,7 @@ static void threads_that_are_short(void)
 int main(void)
 {
 	alarm(DEADLOCK_SECONDS);
-	RUN(threads_on_the_host);
+	RUN(threads_on_the_device);
 	RUN(threads_on_a_lagging_device);
 	RUN(threads_that_are_short);
 	return 0;

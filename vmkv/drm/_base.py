@@ -7,6 +7,7 @@ import functools
 import math
 import os
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -186,6 +187,10 @@ class Part(Object):
             code = self._create(partial(create, pointer), kind)
             if code:
                 raise failure(code, what)
+        except BaseException as error:
+            # Its traceback would keep the pointer, and so the device in use.
+            traceback.clear_frames(error.__traceback__)
+            raise
         finally:
             del pointer
 

@@ -26,10 +26,18 @@ _NODES = Path("/dev/dri")
 
 
 def render_nodes() -> list[str]:
-    """Paths of the render nodes of this machine, of whatever driver, in order of their numbers."""
+    """Paths of the render nodes of this machine, of whatever driver, in order of their numbers.
+
+    Raises:
+        DeviceError: no right to look for them (errno EACCES).
+    """
     if not _NODES.is_dir():
         return []
-    found = [path for path in _NODES.iterdir() if path.name.removeprefix("renderD").isdigit()]
+    try:
+        found = [path for path in _NODES.iterdir() if path.name.removeprefix("renderD").isdigit()]
+    except PermissionError:
+        message = f"no right to look into {_NODES}"
+        raise errors.DeviceError(message, codes.EACCES) from None
     return [str(path) for path in sorted(found, key=lambda path: int(path.name[7:]))]
 
 

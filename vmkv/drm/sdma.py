@@ -164,9 +164,8 @@ class Sdma:
                 _settle(fence)
         self.context.close()
         self._view.release()
-        self.device.unmap(self._buffer, self._range.address)
+        self._buffer.close()  # with its mapping: an unmap could be refused
         self._range.close()
-        self._buffer.close()
 
     def __enter__(self) -> Sdma:
         return self

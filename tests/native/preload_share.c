@@ -1,0 +1,377 @@
+/* Several processes on one card. Each check is a function; the program's argument says which to run. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "abi/amdgpu.h"
+#include "abi/drm.h"
+
+#define RENDER "/dev/dri/renderD128"
+#define BUFFER_BYTES (4ULL << 20)
+
+#define REQUIRE(condition)                                                                         \
+	do {                                                                                       \
+		if (!(condition)) {                                                                \
+			fprintf(stderr, "line %d: %s (errno %s)\n", __LINE__, #condition,          \
+			        strerror(errno));                                                  \
+			_exit(1);                                                                  \
+		}                                                                                  \
+	} while (0)
+
+static const char *program;
+
+static int node_open(void)
+{
+	int fd = open(RENDER, O_RDWR | O_CLOEXEC);
+
+	REQUIRE(fd >= 0);
+	return fd;
+}
+
+static uint32_t buffer_create(int fd)
+{
+	union drm_amdgpu_gem_create args = { .in = { .bo_size = BUFFER_BYTES, .alignment = 4096,
+		                                     .domains = AMDGPU_GEM_DOMAIN_VRAM } };
+
+	REQUIRE(!ioctl(fd, DRM_IOCTL_AMDGPU_GEM_CREATE, &args));
+	return args.out.handle;
+}
+
+static volatile uint32_t *buffer_map(int fd, uint32_t handle)
+{
+	union drm_amdgpu_gem_mmap args = { .in = { .handle = handle } };
+	void *place;
+
+	REQUIRE(!ioctl(fd, DRM_IOCTL_AMDGPU_GEM_MMAP, &args));
+	place = mmap(NULL, BUFFER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+	             (off_t)args.out.addr_ptr);
+	REQUIRE(place != MAP_FAILED);
+	return place;
+}
+
+static uint64_t vram_used(int fd)
+{
+	uint64_t used = 0;
+	struct drm_amdgpu_info args = { .return_pointer = (uintptr_t)&used, .return_size = sizeof(used),
+		                        .query = AMDGPU_INFO_VRAM_USAGE };
+
+	REQUIRE(!ioctl(fd, DRM_IOCTL_AMDGPU_INFO, &args));
+	return used;
+}
+
+static void child_wait(pid_t child, int expected)
+{
+	int status;
+
+	REQUIRE(waitpid(child, &status, 0) == child);
+	REQUIRE(status == expected);
+}
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+/* A child of fork has the parent's file: its handles, and what it maps. */
+static void inherit(void)
+{
+	int fd = node_open();
+	uint32_t handle = buffer_create(fd);
+	volatile uint32_t *words = buffer_map(fd, handle);
+	pid_t child;
+
+	words[0] = 1;
+	child = fork();
+	if (!child) {
+		REQUIRE(words[0] == 1);
+		buffer_map(fd, handle)[1] = 2;
+		REQUIRE(buffer_create(fd) == handle + 1);
+		_exit(0);
+	}
+	child_wait(child, 0);
+	REQUIRE(words[1] == 2);
+	REQUIRE(vram_used(fd) >= 2 * BUFFER_BYTES);
+}
+
+/* All files are of one card, and what a process leaves is given back, however it ends. */
+static void account(void)
+{
+	int fd = node_open();
+	uint64_t before = vram_used(fd);
+
+	for (int how = 0; how < 3; how++) {
+		pid_t child = fork();
+
+		if (!child) {
+			int own = node_open();
+			volatile uint32_t *words = buffer_map(own, buffer_create(own));
+
+			words[0] = 1;
+			REQUIRE(vram_used(own) >= before + BUFFER_BYTES);
+			if (how == 1)
+				raise(SIGKILL);
+			if (how == 2)
+				execl("/bin/true", "true", (char *)NULL);
+			_exit(0);
+		}
+		child_wait(child, how == 1 ? SIGKILL : 0);
+		REQUIRE(vram_used(fd) == before);
+	}
+}
+
+/* A file goes with the last of its descriptors and mappings. */
+static void last_close(void)
+{
+	int watch = node_open(), fd = node_open(), copy;
+	uint64_t before = vram_used(watch);
+	volatile uint32_t *words = buffer_map(fd, buffer_create(fd));
+
+	copy = fcntl(fd, F_DUPFD_CLOEXEC, 100);
+	close(fd);
+	REQUIRE(vram_used(copy) >= before + BUFFER_BYTES);
+	dup2(watch, copy);
+	REQUIRE(vram_used(watch) >= before + BUFFER_BYTES);
+	munmap((void *)(uintptr_t)words, BUFFER_BYTES);
+	for (int i = 0; i < 1000 && vram_used(watch) != before; i++)
+		usleep(1000);
+	REQUIRE(vram_used(watch) == before);
+}
+
+static void fd_send(int socket, int fd)
+{
+	char control[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct iovec text = { "", 1 };
+	struct msghdr message = { .msg_iov = &text, .msg_iovlen = 1, .msg_control = control,
+		                  .msg_controllen = sizeof(control) };
+	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+	REQUIRE(sendmsg(socket, &message, 0) == 1);
+}
+
+static int fd_receive(int socket)
+{
+	char control[CMSG_SPACE(sizeof(int))], byte;
+	struct iovec text = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &text, .msg_iovlen = 1, .msg_control = control,
+		                  .msg_controllen = sizeof(control) };
+	int fd;
+
+	REQUIRE(recvmsg(socket, &message, 0) == 1);
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));
+	return fd;
+}
+
+static void prime_import(int socket)
+{
+	int fd = node_open();
+	struct drm_prime_handle args = { .fd = fd_receive(socket) };
+	volatile uint32_t *words;
+
+	REQUIRE(!ioctl(fd, DRM_IOCTL_PRIME_FD_TO_HANDLE, &args));
+	words = buffer_map(fd, args.handle);
+	REQUIRE(words[5] == 55);
+	words[6] = 66;
+}
+
+/* A buffer through a dma-buf, to a process that a program of its own runs. */
+static void prime(void)
+{
+	int fd = node_open(), sockets[2];
+	struct drm_prime_handle args = { .handle = buffer_create(fd), .flags = DRM_CLOEXEC | DRM_RDWR };
+	volatile uint32_t *words = buffer_map(fd, args.handle);
+	pid_t child;
+
+	words[5] = 55;
+	REQUIRE(!ioctl(fd, DRM_IOCTL_PRIME_HANDLE_TO_FD, &args));
+	REQUIRE(fcntl(args.fd, F_GETFD) == FD_CLOEXEC);
+	REQUIRE(lseek(args.fd, 0, SEEK_END) == (off_t)BUFFER_BYTES);
+	REQUIRE(!socketpair(AF_UNIX, SOCK_STREAM, 0, sockets));
+	child = fork();
+	if (!child) {
+		dup2(sockets[1], 0);
+		execl(program, program, "prime-import", (char *)NULL);
+		_exit(127);
+	}
+	fd_send(sockets[0], args.fd);
+	child_wait(child, 0);
+	REQUIRE(words[6] == 66);
+}
+
+/* A syncobj through its descriptor: one process waits until the other signals. */
+static void syncobj(void)
+{
+	int fd = node_open();
+	struct drm_syncobj_create made = { 0 };
+	struct drm_syncobj_handle shared = { 0 };
+	struct drm_syncobj_wait wait = { .timeout_nsec = INT64_MAX, .count_handles = 1,
+		                         .flags = DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT };
+	pid_t child;
+
+	REQUIRE(!ioctl(fd, DRM_IOCTL_SYNCOBJ_CREATE, &made));
+	shared.handle = made.handle;
+	REQUIRE(!ioctl(fd, DRM_IOCTL_SYNCOBJ_HANDLE_TO_FD, &shared));
+	child = fork();
+	if (!child) {
+		int own = node_open();
+		struct drm_syncobj_array signal = { .count_handles = 1 };
+
+		REQUIRE(!ioctl(own, DRM_IOCTL_SYNCOBJ_FD_TO_HANDLE, &shared));
+		signal.handles = (uintptr_t)&shared.handle;
+		usleep(20000);
+		REQUIRE(!ioctl(own, DRM_IOCTL_SYNCOBJ_SIGNAL, &signal));
+		_exit(0);
+	}
+	wait.handles = (uintptr_t)&made.handle;
+	REQUIRE(!ioctl(fd, DRM_IOCTL_SYNCOBJ_WAIT, &wait));
+	child_wait(child, 0);
+}
+
+/* One that waits for what never comes can be killed, and leaves nothing. */
+static void killed_waiting(void)
+{
+	int fd = node_open();
+	uint64_t before = vram_used(fd);
+	pid_t child = fork();
+
+	if (!child) {
+		int own = node_open();
+		struct drm_syncobj_create made = { 0 };
+		struct drm_syncobj_wait wait = { .timeout_nsec = INT64_MAX, .count_handles = 1,
+			                         .flags = DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT };
+
+		buffer_create(own);
+		REQUIRE(!ioctl(own, DRM_IOCTL_SYNCOBJ_CREATE, &made));
+		wait.handles = (uintptr_t)&made.handle;
+		ioctl(own, DRM_IOCTL_SYNCOBJ_WAIT, &wait);
+		_exit(1);
+	}
+	while (vram_used(fd) == before)
+		usleep(1000);
+	usleep(20000);
+	kill(child, SIGKILL);
+	child_wait(child, SIGKILL);
+	for (int i = 0; i < 2000 && vram_used(fd) != before; i++)
+		usleep(1000);
+	REQUIRE(vram_used(fd) == before);
+}
+
+/* Bad pointers are errors, not signals. */
+static void bad_pointers(void)
+{
+	int fd = node_open();
+	struct drm_amdgpu_info info = { .return_pointer = 8, .return_size = 4,
+		                        .query = AMDGPU_INFO_ACCEL_WORKING };
+
+	REQUIRE(ioctl(fd, DRM_IOCTL_GET_CAP, (void *)8) == -1 && errno == EFAULT);
+	for (int i = 0; i < 3; i++)
+		REQUIRE(ioctl(fd, DRM_IOCTL_AMDGPU_INFO, &info) == -1 && errno == EFAULT);
+	info.query = AMDGPU_INFO_VRAM_USAGE;
+	REQUIRE(ioctl(fd, DRM_IOCTL_AMDGPU_INFO, &info) == -1 && errno == EFAULT);
+	REQUIRE(ioctl(fd, 0x64ff, NULL) == -1 && errno == EINVAL);
+	REQUIRE(ioctl(-1, DRM_IOCTL_GET_CAP, &info) == -1 && errno == EBADF);
+}
+
+static void *thread_main(void *argument)
+{
+	int fd = *(int *)argument;
+
+	for (int i = 0; i < 200; i++) {
+		struct drm_gem_close args = { .handle = buffer_create(fd) };
+
+		REQUIRE(!ioctl(fd, DRM_IOCTL_GEM_CLOSE, &args));
+	}
+	return NULL;
+}
+
+static void threads(void)
+{
+	pthread_t all[8];
+	int fd = node_open();
+
+	for (int i = 0; i < 8; i++)
+		REQUIRE(!pthread_create(&all[i], NULL, thread_main, &fd));
+	for (int i = 0; i < 4; i++) {
+		pid_t child = fork();
+
+		if (!child) {
+			thread_main(&fd);
+			_exit(0);
+		}
+		child_wait(child, 0);
+	}
+	for (int i = 0; i < 8; i++)
+		pthread_join(all[i], NULL);
+	REQUIRE(vram_used(fd) < BUFFER_BYTES);
+}
+
+/* A program that closes all that it doesn't know goes on. */
+static void close_all(void)
+{
+	int fd = node_open();
+
+	for (int i = 3; i < 2000; i++)
+		if (i != fd)
+			close(i);
+	REQUIRE(vram_used(fd) < BUFFER_BYTES);
+	close_range(3, ~0U, 0);
+	REQUIRE(fcntl(fd, F_GETFD) == -1);
+	fd = node_open();
+	closefrom(3);
+	fd = node_open();
+	REQUIRE(vram_used(fd) < BUFFER_BYTES);
+}
+
+/* Memory of the process's own, seen by the card. */
+static void userptr(void)
+{
+	int fd = node_open();
+	void *memory = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct drm_amdgpu_gem_userptr args = { .addr = (uintptr_t)memory, .size = 65536,
+		                               .flags = AMDGPU_GEM_USERPTR_ANONONLY |
+		                                        AMDGPU_GEM_USERPTR_REGISTER |
+		                                        AMDGPU_GEM_USERPTR_VALIDATE };
+
+	REQUIRE(!ioctl(fd, DRM_IOCTL_AMDGPU_GEM_USERPTR, &args));
+	REQUIRE(args.handle);
+	munmap(memory, 65536);
+	REQUIRE(ioctl(fd, DRM_IOCTL_AMDGPU_GEM_USERPTR, &args) == -1 && errno == EFAULT);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} checks[] = {
+		{ "inherit", inherit },   { "account", account },     { "last-close", last_close },
+		{ "prime", prime },       { "syncobj", syncobj },     { "killed-waiting", killed_waiting },
+		{ "threads", threads },   { "close-all", close_all }, { "bad-pointers", bad_pointers },
+		{ "userptr", userptr },
+	};
+
+	program = argv[0];
+	if (argc == 2 && !strcmp(argv[1], "prime-import")) {
+		prime_import(0);
+		return 0;
+	}
+	for (size_t i = 0; argc == 2 && i < sizeof(checks) / sizeof(checks[0]); i++) {
+		if (strcmp(checks[i].name, argv[1]))
+			continue;
+		checks[i].run();
+		return 0;
+	}
+	fprintf(stderr, "no check of that name\n");
+	return 2;
+}
