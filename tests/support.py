@@ -16,7 +16,7 @@ import pytest
 
 # conftest sees to it that the installed package is imported, and imports this before.
 if TYPE_CHECKING:
-    from vmkv import Cache, Sequence
+    from vmkv import Cache, Device, Sequence
 
 # Where test_native leaves its table for the end of the run.
 NATIVE_COVERAGE = pytest.StashKey[str]()
@@ -83,6 +83,11 @@ def needed(tool: str) -> str:
     if found is None:
         pytest.skip(f"needs the program {tool}")
     return found
+
+
+def reuses_addresses(device: Device | str) -> bool:
+    """Whether a slot serves another sequence after one was closed; of a device, or of its name."""
+    return "never-reuse-addresses" not in (device if isinstance(device, str) else device.name)
 
 
 def reached(cache: Cache, point: int) -> None:

@@ -15,6 +15,8 @@ from click.testing import CliRunner
 
 import vmkv
 from vmkv import bench, loads
+from vmkv.bench import floors, places, races
+from vmkv.bench.ioctls import Counter
 from vmkv.commands import main
 
 KEYS = {
@@ -151,7 +153,7 @@ def test_plan_holds_all_pieces(device: vmkv.Device, layout: str) -> None:
             end <= plan.ranges["address"] + plan.ranges["bytes"]
         )
         assert inside.sum() == 1
-    times = loads.FLOORS["host"](plan)
+    times = floors.host(plan).ns
     assert len(times) == plan.steps
     assert (times > 0).all()
 
@@ -161,20 +163,20 @@ def test_floor_refuses_a_piece_outside(cache: vmkv.Cache) -> None:
     plan = loads.plan_of(load, load.record(loads.in_turn(1, [32]), 100), 1)
     plan.pieces["address"][0] = 4096
     with pytest.raises(vmkv.errors.InvalidError):
-        loads.FLOORS["host"](plan)
+        floors.host(plan)
 
 
 def test_floor_leaves_nothing_behind(cache: vmkv.Cache) -> None:
     load = loads.Load(cache, 1)
     plan = loads.plan_of(load, load.record(loads.in_turn(1, [32]), 100), 1)
-    loads.FLOORS["host"](plan)
+    floors.host(plan)
 
     def mapped() -> int:
         return len(Path("/proc/self/maps").read_text().splitlines())
 
     before, files = mapped(), len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(20):
-        loads.FLOORS["host"](plan)
+        floors.host(plan)
     assert mapped() <= before + 5
     assert len(list(Path("/proc/self/fd").iterdir())) == files
 
@@ -197,7 +199,7 @@ def test_growth_ratios_are_there(device: vmkv.Device) -> None:
 def test_a_device_without_a_floor_has_no_ratio(
     device: vmkv.Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loads, "FLOORS", {})
+    monkeypatch.setattr(races, "floor_for", lambda device: None)
     (figure,) = bench.growth(device, agents=1, tokens=10, decoded=1, pairs=1)
     assert figure.key == "growth_ratio"
     assert figure.value is None
@@ -206,7 +208,7 @@ def test_a_device_without_a_floor_has_no_ratio(
 
 def test_floors_are_found_by_the_kind_of_device() -> None:
     with vmkv.open("host?max_mappings=2000") as device:
-        assert loads.floor_for(device) is loads.FLOORS["host"]
+        assert floors.floor_for(device) is floors.host
 
 
 def traced(load: loads.Load) -> int:
@@ -257,7 +259,7 @@ def test_prefill_counts(device: vmkv.Device) -> None:
 def test_agents_that_do_not_fit_are_not_admitted(
     device: vmkv.Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench, "BUDGET", "1GB")
+    monkeypatch.setattr(places, "BUDGET", "1GB")
     figures = {figure.key: figure for figure in bench.prefill(device)}
     assert figures["agents_admitted"].value == 2
     assert figures["agents_admitted"].met is False
@@ -336,6 +338,30 @@ def test_command_prints_a_table_with_unknowns(monkeypatch: pytest.MonkeyPatch) -
         ["too much", "7", "<= 4", "NO"],
         ["not measured", "unknown", "<= 1", ""],
     ]
+
+
+def test_host_has_no_ioctls(device: vmkv.Device) -> None:
+    plans: dict[str, dict[str, int]] = {}
+    (figure,) = bench.lives(device, plans)
+    assert (figure.key, figure.value, plans) == ("ioctls", None, {})
+    assert not Counter(device).able
+
+
+def test_a_part_that_does_not_fit_has_no_figure(
+    device: vmkv.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def short(device: vmkv.Device, *args: object) -> list[bench.Figure]:
+        with vmkv.Cache(device, vmkv.Geometry.preset("qwen3-8b"), budget="200MiB") as cache:
+            cache.step({cache.open(): 3000})
+        return []
+
+    others = ("no_growth", "lives", "growth", "publish", "prefill", "chunked", "decode", "scale")
+    for name in others:
+        monkeypatch.setattr(bench, name, lambda *args: [])
+    monkeypatch.setattr(bench, "tables", short)
+    report = bench.measure(device)
+    assert [figure.key for figure in report.figures] == ["table_bytes_per_page", "seconds"]
+    assert "too little memory" in report.as_json()["unknown"]["table_bytes_per_page"]
 
 
 def test_command_refuses_an_unknown_device() -> None:

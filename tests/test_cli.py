@@ -24,7 +24,7 @@ from vmkv import commands
 from vmkv.commands import common
 
 PROGRAM = Path(sysconfig.get_path("scripts"), "vmkv")
-COMMANDS = ["bench", "pkg-config", "plan", "replay"]
+COMMANDS = ["bench", "doctor", "pkg-config", "plan", "replay", "stats"]
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":

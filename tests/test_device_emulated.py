@@ -37,8 +37,11 @@ def test_replay_is_as_on_host(layout: str) -> None:
         ("emulated:gfx1201?commit=later", vmkv.InvalidError, "engine"),
         ("emulated:gfx1201?slabs=some", vmkv.InvalidError, "listed"),
         ("emulated:gfx1201?vram=little", vmkv.InvalidError, "little"),
+        ("emulated:gfx1201?inject=silent-gtt,bogus&commit=cs", vmkv.InvalidError, "inject=bogus:"),
+        ("emulated:gfx1201?inject=timeline-ignored", vmkv.InvalidError, "kernel=7.2"),
+        ("emulated:gfx1201?inject=silent-gtt,ioctl:CTX:1:EPERM", vmkv.DeviceError, "no context"),
         ("amdgpu:/no/such/node", vmkv.DeviceNotFoundError, "/no/such/node"),
-        ("amdgpu:/dev/null", vmkv.DeviceNotFoundError, "no DRM node"),
+        ("amdgpu:/dev/null", vmkv.DeviceNotFoundError, "no DRM device"),
     ],
 )
 def test_bad_names_are_told(name: str, error: type[Exception], text: str) -> None:

@@ -365,3 +365,20 @@ def test_a_refused_query_says_which(device: drm.Device, card: Emulator) -> None:
     card.fail("VM", errno.EINVAL)
     with pytest.raises(vmkv.DeviceError, match="reserve a VMID"):
         device.reserve_vmid()
+
+
+def test_an_interrupt_keeps_no_device_open(
+    device: drm.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even while its traceback is at hand, which holds on to what the calls in it had."""
+
+    def interrupted(of: object, ret: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vmkv._handle.CLOSE_TIMEOUT_S", 0.0)
+    part = drm.Syncobj(device)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        part._make("struct vmkv_drm_id", "make it", interrupted)
+    assert raised.tb is not None
+    device.close()
+    assert device.closed

@@ -169,3 +169,101 @@ def test_a_libdrm_that_lacks_a_function(tmp_path: Path, missing: str) -> None:
     said = load_with(tmp_path)
     library = "libdrm_amdgpu.so.1" if missing.startswith("amdgpu_") else "libdrm.so.2"
     assert said == f"38 {library} has no {missing}: libdrm 2.4.114 or newer is needed\n"
+
+
+# ---- devices, with a libdrm that lacks something or tells of what isn't there --------------------
+
+
+OPEN = """
+import sys
+import vmkv
+try:
+    vmkv.Device(sys.argv[1])
+except vmkv.Error as error:
+    print(type(error).__name__, error.errno, error)
+"""
+
+# One whose cards are what its environment says.
+STUB = r"""
+#include <stdlib.h>
+
+static struct version { int major, minor, patch, name_bytes; char *name; } version;
+
+static int number(const char *name, int usual)
+{
+	const char *text = getenv(name);
+
+	return text ? atoi(text) : usual;
+}
+
+struct version *drmGetVersion(int fd)
+{
+	(void)fd;
+	version.major = number("STUB_MAJOR", 3);
+	version.minor = number("STUB_MINOR", 61);
+	version.name = getenv("STUB_DRIVER") ? getenv("STUB_DRIVER") : (char *)"amdgpu";
+	return &version;
+}
+
+int amdgpu_device_initialize(int fd, unsigned *major, unsigned *minor, void **device)
+{
+	(void)fd;
+	*major = *minor = 0;
+	*device = &version;
+	return -number("STUB_ERROR", 0);
+}
+"""
+
+
+def open_with(directory: Path, name: str, **variables: str) -> str:
+    """What opening a device says if libdrm is what lies in a directory."""
+    paths = {"LD_LIBRARY_PATH": str(directory)}
+    return run(sys.executable, "-c", OPEN, name, variables=paths | variables)
+
+
+@pytest.fixture(scope="module")
+def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("stub")
+    source = directory / "stub.c"
+    others = [name for name in functions() if name not in OPTIONAL and f"{name}(int fd" not in STUB]
+    rest = "".join(f"int {name}(void) {{ return 0; }}\n" for name in others)
+    source.write_text(STUB + rest, encoding="utf-8")
+    for library in ("libdrm_amdgpu.so.1", "libdrm.so.2"):
+        run(needed("cc"), "-shared", "-fPIC", source, "-o", directory / library)
+    return directory
+
+
+@pytest.mark.parametrize("name", ["emulated:gfx1201", "amdgpu:/dev/null"])
+def test_no_device_without_libdrm(tmp_path: Path, name: str) -> None:
+    (tmp_path / "libdrm_amdgpu.so.1").touch()
+    said = open_with(tmp_path, name)
+    assert " 2 libdrm with its amdgpu part, 2.4.114 or newer, is needed: " in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        (
+            {"STUB_DRIVER": "i915"},
+            "DeviceNotFoundError 19 /dev/null is a node of driver i915, not of amdgpu",
+        ),
+        ({"STUB_MINOR": "32"}, "the kernel's amdgpu interface is 3.32: 3.33 or newer (Linux 5.2)"),
+        ({"STUB_MAJOR": "2"}, "the kernel's amdgpu interface is 2.61: 3.33 or newer (Linux 5.2)"),
+        ({"STUB_ERROR": "9"}, "acceleration doesn't work on this card: dmesg tells why"),
+        ({"STUB_ERROR": "13"}, "libdrm_amdgpu can't drive the card: Permission denied"),
+        ({}, "the card offers no SDMA ring, which commits and fills need"),
+    ],
+)
+def test_a_card_that_lacks_something(stub: Path, variables: dict[str, str], said: str) -> None:
+    printed = open_with(stub, "amdgpu:/dev/null", **variables)
+    assert said in printed
+    assert printed.count("\n") == 1
+
+
+def test_no_node_of_a_card() -> None:
+    if list(Path("/dev/dri").glob("renderD*")):
+        pytest.skip("needs a machine without render nodes")
+    said = run(sys.executable, "-c", OPEN, "amdgpu")
+    assert said.startswith("DeviceNotFoundError 19 no render node of an amdgpu card in /dev/dri: ")
+    assert said.count("\n") == 1

@@ -1,5 +1,6 @@
 """The C test programs, each a test, under the compiler's sanitizers; and their line coverage."""
 
+import ctypes.util
 import json
 import os
 import shutil
@@ -76,14 +77,16 @@ class Build:
         tests = json.loads(run(meson, "introspect", "--tests", self.build))
         self.tests: dict[str, dict[str, Any]] = {test["name"]: test for test in tests}
 
-    def run(self, name: str, seed: int) -> None:
-        """Build a test program and run it as tests/native/meson.build says."""
+    def run(self, name: str, seed: int, *arguments: str, device: str = "") -> None:
+        """Build a test program and run it as tests/native/meson.build says, on a device if it is
+        for several."""
         assert name in self.tests, f"{name}.c is not listed in tests/native/meson.build"
         test = self.tests[name]
         program = Path(test["cmd"][0])
         run(needed("ninja"), "-C", self.build, program.relative_to(self.build))
-        variables = test["env"] | {"VMKV_TEST_SEED": str(seed)}
-        run(*self.prefix, *test["cmd"], cwd=self.directory, variables=variables)
+        variables = test["env"] | {"VMKV_TEST_SEED": str(seed), "VMKV_TEST_DEVICE": device}
+        command = [*self.prefix, *test["cmd"], *arguments]
+        run(*command, cwd=self.directory, variables=variables)
 
 
 @pytest.fixture(scope="session")
@@ -108,6 +111,48 @@ def build(pytestconfig: pytest.Config) -> Iterator[Callable[[str], Build]]:
 )
 def test_program(build: Callable[[str], Build], seed: int, kind: str, name: str) -> None:
     build(kind).run(name, seed)
+
+
+CARD = "emulated:gfx1201?vram=8GiB"
+IDENTITY = f"{CARD}&identity=1"  # the tests' own pointers work too
+OLD = "emulated:gfx1100?vram=8GiB&kernel=6.1"
+NEW = f"{CARD}&kernel=7.2"
+BY_BUFFER = f"{NEW}&commit=bo"
+# Those that know nothing of the device that they are on.
+COMMON = (
+    "budget", "cache", "cache_errors", "device", "device_checking", "device_checking_modes",
+    "lagging", "lost", "middle", "seq", "shortage", "step", "warm", "windows",
+)  # fmt: skip
+ON_CARDS: list[tuple[str, str, str, tuple[str, ...]]] = [
+    *((ADDRESS, f"test_{name}", IDENTITY, ()) for name in COMMON),
+    (ADDRESS, "test_model", IDENTITY, ("--operations", "20000")),
+    (ADDRESS, "test_faults", IDENTITY, ()),
+    (ADDRESS, "test_threads", CARD, ()),
+    (ADDRESS, "test_emulated_leaks", CARD, ("100000",)),
+    # Contents are read by the copy engine alone.
+    *((ADDRESS, "test_model", device, ("--operations", "4400"))
+      for device in (CARD, OLD, NEW, BY_BUFFER, f"{CARD}&slabs=listed", f"{CARD}&seed=1")),
+    *((ADDRESS, name, device, ())
+      for device in (OLD, BY_BUFFER) for name in ("test_emulated_leaks", "test_emulated_lives")),
+    (THREAD, "test_threads", IDENTITY, ()),
+]  # fmt: skip
+
+
+@pytest.mark.skipif(
+    ctypes.util.find_library("drm_amdgpu") is None, reason="needs libdrm_amdgpu.so.1"
+)
+@pytest.mark.parametrize(("kind", "name", "device", "arguments"), ON_CARDS)
+def test_program_on_a_card(
+    build: Callable[[str], Build],
+    seed: int,
+    kind: str,
+    name: str,
+    device: str,
+    arguments: tuple[str, ...],
+) -> None:
+    if name == "test_model":
+        arguments += ("--seed", str(seed))
+    build(kind).run(name, seed, *arguments, device=device)
 
 
 def missed(lines: dict[int, int]) -> str:

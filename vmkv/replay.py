@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from vmkv.cache import Cache
 from vmkv.checks import Checks
-from vmkv.errors import Shortage, UnreachableError
+from vmkv.errors import Shortage
 from vmkv.recorder import Holding, Recorder
 from vmkv.rows import Contents, Floor, Part, Writer, map_sequence
 from vmkv.sequence import Sequence
 from vmkv.serving import CHUNK_TOKENS, Agent, Counts, Serving
 from vmkv.sharing import Prefixes, most_shared_tokens
+from vmkv.staging import Staging
 from vmkv.step import Batch
 from vmkv.traces import Request
 
@@ -134,10 +135,10 @@ def replay(
     it has slots.
 
     progress is called after each step with what was counted so far: requests, tokens and bytes.
-    recorder is told of each step before that. floor writes by turns with the replay.
+    recorder is told of each step before that. floor writes by turns with the replay. Where the CPU
+    can't reach the device's memory, rows are copied there and back by the device itself.
 
-    Raises UnreachableError if the CPU can't reach the device's memory, and what the requests
-    raise.
+    Raises UnreachableError if that can't be done either, and what the requests raise.
     """
     return Replay(cache, requests, seed, progress, recorder, floor).run()
 
@@ -155,11 +156,6 @@ class Replay(Serving[_Agent]):
         floor: Floor | None = None,
     ) -> None:
         device = cache.device
-        if not device.info.cpu_addresses:
-            raise UnreachableError(
-                f"the CPU can't reach the memory of device {device.name}, and a replay writes "
-                "every row through its span; use a device whose memory it can reach, such as host"
-            )
         info = cache.info
         self.report = Report(
             device=device.name,
@@ -186,9 +182,16 @@ class Replay(Serving[_Agent]):
         self.recorder = recorder
         self.floor = floor
         self.completed = 0  # the round that the engine's queue has passed
+        self.staging: Staging | None = None
 
     def run(self) -> Report:
         """Serve all requests."""
+        with ExitStack() as scope:
+            if not self.cache.device.info.cpu_addresses:
+                self.staging = scope.enter_context(Staging(self.cache.device))
+            return self._run()
+
+    def _run(self) -> Report:
         begin = time.perf_counter()
         self.run_rounds()
         self._retire(self.round)
@@ -248,7 +251,8 @@ class Replay(Serving[_Agent]):
         return _Agent(request, need_bytes, sequence, writer, last_used=self.completed)
 
     def _map(self, sequence: Sequence, number: int, cuts: int = 0) -> Writer:
-        return Writer(map_sequence(self.contents, sequence, number, cuts), self.floor)
+        parts = map_sequence(self.contents, sequence, number, cuts, self.staging)
+        return Writer(parts, self.floor)
 
     def _open_sequence(self, request: Request) -> Sequence | None:
         self.batch = None

@@ -22,6 +22,7 @@ from vmkv._native import ffi, lib
 from vmkv.geometry import Geometry, Group, Tensor
 from vmkv.sequence import Sequence
 from vmkv.span import MemoryView, Span
+from vmkv.staging import StagedRows, Staging
 
 Bytes = NDArray[np.uint8]
 Lines = NDArray[Any]  # of LINE
@@ -102,6 +103,7 @@ class Part:
     token_bytes: int  # from one row to the next; 0 for a state
     # State groups only: of how many tokens each layer's state is, 0 if it was never written.
     versions: list[int] = field(default_factory=list)
+    staging: Staging | None = None  # where the CPU can't reach the rows
 
     @property
     def is_state(self) -> bool:
@@ -146,7 +148,10 @@ class Part:
     def read(self, layer: int, first: int, last: int) -> Bytes:
         """What rows hold, through the sequence's span: (last - first, bytes without padding)."""
         span = self.span(layer)
-        rows: NDArray[Any] = span.numpy() if self.is_state else span.numpy(first, last)
+        bounds = () if self.is_state else (first, last)
+        rows: NDArray[Any] = (
+            StagedRows(self.staging, span, *bounds).read() if self.staging else span.numpy(*bounds)
+        )
         held: Bytes = rows.reshape(last - first, -1).view(np.uint8)
         return held
 
@@ -162,9 +167,16 @@ class Part:
         return self.sequence.span(layer, self.tensor_index, group=self.group_index)
 
 
-def map_sequence(contents: Contents, sequence: Sequence, request: int, cuts: int = 0) -> list[Part]:
+def map_sequence(
+    contents: Contents,
+    sequence: Sequence,
+    request: int,
+    cuts: int = 0,
+    staging: Staging | None = None,
+) -> list[Part]:
     """All parts of a sequence that serves the request of that number, in order of groups. cuts
-    numbers the sequences that it has one after the other."""
+    numbers the sequences that it has one after the other; through staging the rows are reached, if
+    the CPU can't do that."""
     # Drawn by request, so that contents don't depend on the order of admission.
     rng = np.random.default_rng([contents.seed, request, cuts])
     parts = []
@@ -184,6 +196,7 @@ def map_sequence(contents: Contents, sequence: Sequence, request: int, cuts: int
                 addresses=[span.address for span in spans],
                 token_bytes=spans[0].token_stride,
                 versions=[0] * count if group.policy == "state" else [],
+                staging=staging,
             )
             parts.append(part)
     return parts
@@ -243,6 +256,7 @@ class Writer:
         """Of parts that are all of a sequence that is empty yet."""
         self.parts = parts
         self.floor = floor
+        self._staging = parts[0].staging
         self._states = [part for part in parts if part.is_state]
         cache = parts[0].sequence.cache
         self._page_bytes = cache.info.page_bytes
@@ -262,6 +276,8 @@ class Writer:
             self._write(self._areas, self._lines, first, last, self._warm_tokens)
         for part in self._states:
             written += self._write_state(part, last)
+        if self._staging:
+            self._staging.flush()
         return written
 
     def _write_state(self, part: Part, tokens: int) -> int:
@@ -278,17 +294,48 @@ class Writer:
         return len(layers) * part.tensor.row_bytes
 
     def _write(self, areas: Areas, lines: Lines, first: int, last: int, warm_tokens: int) -> None:
-        lib.vmkv_rows_write(
-            ffi.cast("struct vmkv_rows_area *", areas.ctypes.data),
-            len(areas),
-            ffi.cast("struct vmkv_rows_line *", lines.ctypes.data),
-            first,
-            last,
-            self._page_bytes,
-            warm_tokens,
-        )
+        if self._staging:
+            self._write_staged(self._staging, areas, lines, first, last)
+        else:
+            lib.vmkv_rows_write(
+                ffi.cast("struct vmkv_rows_area *", areas.ctypes.data),
+                len(areas),
+                ffi.cast("struct vmkv_rows_line *", lines.ctypes.data),
+                first,
+                last,
+                self._page_bytes,
+                warm_tokens,
+            )
         if self.floor:
             self.floor.add(lines, first, last)
+
+    def _write_staged(
+        self, staging: Staging, areas: Areas, lines: Lines, first: int, last: int
+    ) -> None:
+        """Area by area, through an array of the same form."""
+        for area in areas:
+            begin, count = int(area["line_first"]), int(area["line_count"])
+            own = lines[begin : begin + count].copy()
+            token_bytes = int(area["token_bytes"])
+            at = int(area["address"]) + first * token_bytes
+            size = (last - first) * token_bytes or int(own["row_bytes"].max())
+            rows = np.zeros(size, np.uint8)
+            moved = np.array([area])
+            moved["line_first"] = 0
+            for records in (moved, own):
+                records["address"] = [
+                    int(old) - at + rows.ctypes.data for old in records["address"]
+                ]
+            lib.vmkv_rows_write(
+                ffi.cast("struct vmkv_rows_area *", moved.ctypes.data),
+                1,
+                ffi.cast("struct vmkv_rows_line *", own.ctypes.data),
+                first,
+                last,
+                self._page_bytes,
+                last,  # all of it has memory
+            )
+            staging.write(at, rows)
 
 
 def _areas(parts: list[Part], interleaved: bool) -> Areas:

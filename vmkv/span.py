@@ -181,11 +181,11 @@ class Span(NoCopy):
             device's memory. StaleError: the sequence or its cache was closed.
         """
         cache = self.sequence.cache
+        struct = self._read()
         if not cache._cpu_addresses:
             raise UnreachableError(
                 "the CPU can't reach this device's memory: copy it, or use the device's own arrays"
             )
-        struct = self._read()
         if self._policy == "state":
             return self._state(struct, first, last)
         begin = struct.first_token if first is None else check_index("first", first)

@@ -16,9 +16,11 @@ from vmkv.commands.common import errors_to_exit
 
 _MODULES = {
     "bench": "vmkv.commands.bench",
+    "doctor": "vmkv.commands.doctor",
     "pkg-config": "vmkv.commands.pkg_config",
     "plan": "vmkv.commands.plan",
     "replay": "vmkv.commands.replay",
+    "stats": "vmkv.commands.stats",
 }
 
 

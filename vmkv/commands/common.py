@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from vmkv import errors, sizes, svg
 from vmkv.device import Device
 from vmkv.geometry import Geometry
+from vmkv.safety import safe_name
 
 if TYPE_CHECKING:
     IntType = click.ParamType[int]
@@ -111,6 +113,13 @@ class ModelType(ModelParamType):
                 self.fail(f"{value}: there is no such file{hint}", param, ctx)
             self.fail(f"{error}; or give the path of a config.json or .gguf file", param, ctx)
 
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The models by name, and files."""
+        names = [name for name in Geometry.presets() if name.startswith(incomplete)]
+        return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]
+
 
 class PictureType(click.Path):
     """A file to write a picture to, .svg or .png; the command gets a Path."""
@@ -142,13 +151,15 @@ def device_option(command: Command) -> Command:
     return option(command)
 
 
-def open_device(name: str) -> Device:
+def open_device(name: str, *, touches: bool = True) -> Device:
     """Open a device; a name that means nothing is wrong usage, one that isn't there a failure. What
-    an emulated card maps is shown to the CPU, which is to read and write it."""
-    if name.startswith("emulated:") and "identity=" not in name:
+    an emulated card maps is shown to the CPU, if that touches memory. A real card is examined
+    before, and opened in the safe modes that it needs; "auto" is the host, where the CPU reaches
+    everything."""
+    if touches and name.startswith("emulated:") and "identity=" not in name:
         name += ("&" if "?" in name else "?") + "identity=1"
     try:
-        return Device(name)
+        return Device(name if name == "auto" else safe_name(name))
     except errors.InvalidError as error:
         raise click.UsageError(str(error)) from error
     except errors.DeviceNotFoundError as error:
@@ -166,6 +177,11 @@ def json_option(command: Command) -> Command:
 def print_json(value: Any) -> None:
     """Print a value as JSON on stdout; numpy's numbers are taken as plain ones."""
     click.echo(json.dumps(value, indent=2, default=_plain))
+
+
+def print_line(value: Any) -> None:
+    """Print a value as one line of JSON on stdout, at once."""
+    click.echo(json.dumps(value, default=_plain))
 
 
 def _plain(value: Any) -> Any:
