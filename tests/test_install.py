@@ -211,6 +211,7 @@ def test_meson_install_is_an_ordinary_c_library(prefix: Path) -> None:
     links = {f"lib/{name}.so{version}" for name in LIBRARIES for version in ("", ".0")}
     real = {f"lib/{name}.so.0.1.0" for name in LIBRARIES}
     real |= {"lib/pkgconfig/vmkv.pc", "include/vmkv.h", "include/vmkv_emulator.h"}
+    real.add("share/man/man1/vmkv.1")
     assert files == links | real
     assert {(prefix / link).resolve().name for link in links} == {
         f"{name}.so.0.1.0" for name in LIBRARIES

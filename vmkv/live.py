@@ -10,23 +10,13 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
+from vmkv.bars import KINDS, draw_bar, mark
 from vmkv.recorder import Holding, Recorder, live_bytes, passing_bytes
 from vmkv.replay import Report
 from vmkv.sizes import human
 from vmkv.stats import Stats
 
 _SECONDS_BETWEEN_FRAMES = 0.25
-
-# Told apart by their shapes too, for those who see no colours. The last is for terminals that show
-# ASCII only.
-_KINDS = {
-    "live": ("blue", "█", "#"),
-    "partly filled": ("red", "▓", "%"),
-    "warm": ("yellow", "▒", "+"),
-    "retiring": ("magenta", "░", "-"),
-    "free": ("bright_black", "·", "."),
-}
-_BAR_WIDTH_MAX = 100
 _AGENT_BAR_WIDTH = 16
 _LINES_BESIDE_AGENTS = 6
 
@@ -75,15 +65,11 @@ class View:
         name = f"request {holding.request + 1:,}"
         text = Text(f"{name:<13} ")
         if width >= 56 + _AGENT_BAR_WIDTH:
-            text.append(_mark("live", ascii_only) * done, _KINDS["live"][0])
-            text.append(_mark("free", ascii_only) * (_AGENT_BAR_WIDTH - done), _KINDS["free"][0])
+            text.append(mark("live", ascii_only) * done, KINDS["live"][0])
+            text.append(mark("free", ascii_only) * (_AGENT_BAR_WIDTH - done), KINDS["free"][0])
         return text.append(
             f" {holding.tokens:>9,} of {holding.total_tokens:,} tokens, {human(size)}"
         )
-
-
-def _mark(kind: str, ascii_only: bool) -> str:
-    return _KINDS[kind][2 if ascii_only else 1]
 
 
 def _card(stats: Stats, width: int, ascii_only: bool) -> Iterator[Text]:
@@ -95,24 +81,7 @@ def _card(stats: Stats, width: int, ascii_only: bool) -> Iterator[Text]:
         "retiring": passing_bytes(stats),
     }
     sizes["free"] = max(stats.budget_bytes - sum(sizes.values()), 0)
-    total = max(sum(sizes.values()), 1)
-    room = min(width, _BAR_WIDTH_MAX)
-    bar, start = Text(), 0
-    for kind, size in sizes.items():
-        first, start = start, start + size
-        cells = room * start // total - room * first // total
-        bar.append(_mark(kind, ascii_only) * cells, _KINDS[kind][0])
-    yield bar
-    line = Text()
-    for kind, size in sizes.items():
-        name = f"{kind} {human(size)}"
-        if line and len(line) + len(name) + 4 > width:
-            yield line
-            line = Text()
-        line.append("  " if line else "")
-        line.append(_mark(kind, ascii_only), _KINDS[kind][0])
-        line.append(f" {name}")
-    yield line
+    yield from draw_bar(sizes, width, ascii_only)
 
 
 @contextmanager
