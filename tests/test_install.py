@@ -17,6 +17,7 @@ from support import HEADER, ROOT, environment, needed, run, tree_files
 
 ENGINE = ROOT / "tools" / "engine.c"
 LIBRARIES = ("libvmkv", "libvmkv-emulator")
+PRELOAD = "libvmkv-preload.so"  # of `vmkv emulate`: nobody links it, so it has no version
 STRICT = ("-O2", "-Wall", "-Wextra", "-Werror", "-pedantic")
 # What a library that never prints, exits or aborts has no use for.
 FORBIDDEN = re.compile(
@@ -113,7 +114,7 @@ def test_wheel_holds_the_package_and_all_that_c_needs(wheel: Path) -> None:
     assert re.search(r"-cp3\d+-abi3-linux_\w+\.whl$", wheel.name)
     names = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("vmkv/")}
     built = {"vmkv/_native.abi3.so", "vmkv/lib/pkgconfig/vmkv.pc"}
-    built |= {f"vmkv/lib/{name}.so" for name in LIBRARIES}
+    built |= {f"vmkv/lib/{name}.so" for name in LIBRARIES} | {f"vmkv/lib/{PRELOAD}"}
     sources = {
         str(path.relative_to(ROOT)) for path in tree_files() if path.is_relative_to(ROOT / "vmkv")
     }
@@ -209,7 +210,7 @@ def test_engine_after_meson_install(prefix: Path, tmp_path: Path) -> None:
 def test_meson_install_is_an_ordinary_c_library(prefix: Path) -> None:
     files = {str(path.relative_to(prefix)) for path in prefix.rglob("*") if not path.is_dir()}
     links = {f"lib/{name}.so{version}" for name in LIBRARIES for version in ("", ".0")}
-    real = {f"lib/{name}.so.0.1.0" for name in LIBRARIES}
+    real = {f"lib/{name}.so.0.1.0" for name in LIBRARIES} | {f"lib/{PRELOAD}"}
     real |= {"lib/pkgconfig/vmkv.pc", "include/vmkv.h", "include/vmkv_emulator.h"}
     real.add("share/man/man1/vmkv.1")
     assert files == links | real

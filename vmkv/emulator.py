@@ -70,6 +70,21 @@ class Entry:
     offset: int
 
 
+@dataclass(frozen=True)
+class Identity:
+    """The fields of `struct vmkv_emulator_identity`: what a bus would tell of the card."""
+
+    vendor_id: int
+    device_id: int
+    subsystem_vendor_id: int
+    subsystem_device_id: int
+    revision: int
+    drm_minor: int
+    vram_bytes: int
+    gtt_bytes: int
+    pci_slot: str
+
+
 class Emulator(Handle):
     """An emulated card. A context manager that takes it away, with all files that are open on it.
 
@@ -97,11 +112,14 @@ class Emulator(Handle):
     __slots__ = ("spec",)
 
     def __init__(self, spec: str = "gfx1201") -> None:
+        if "\0" in spec:
+            raise errors.InvalidError(f"the spec of a card can't hold a NUL character: {spec!r}")
         self.spec = spec
         super().__init__(lib.vmkv_emulator_destroy)
         text = text_buffer()
+        encoded = spec.encode(errors="surrogateescape")
         code = self._create(
-            lambda ret: lib.vmkv_emulator_create(spec.encode(), text, len(text), ret),
+            lambda ret: lib.vmkv_emulator_create(encoded, text, len(text), ret),
             "vmkv_emulator",
         )
         if code:
@@ -151,6 +169,32 @@ class Emulator(Handle):
                 yield device
         finally:
             self.close_file(fd)
+
+    def identity(self) -> Identity:
+        """What a bus would tell of the card."""
+        struct = new_struct("vmkv_emulator_identity")
+        code = lib.vmkv_emulator_identify(self._use(), struct)
+        if code:
+            self._fail(code)
+        slot = ffi.string(struct.pci_slot).decode()
+        return read_struct(Identity, struct, pci_slot=slot)
+
+    @contextlib.contextmanager
+    def served(self, name: str) -> Iterator[None]:
+        """While it lasts, programs with the preload library find the card by that name, a socket's
+        in the abstract namespace. The card must outlast it.
+
+        Raises:
+            DeviceError: the name is taken, or no descriptor is free.
+        """
+        server = ffi.new("vmkv_emulator_server **")
+        code = lib.vmkv_emulator_serve(self._use(), name.encode(), server)
+        if code:
+            raise errors.DeviceError(f"the emulated card can't be served as {name!r}", -code)
+        try:
+            yield
+        finally:
+            lib.vmkv_emulator_serve_end(server[0])
 
     def stats(self) -> Stats:
         """What exists on the card, and counts."""

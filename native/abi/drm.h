@@ -57,6 +57,14 @@ struct drm_auth {
 	unsigned int magic;
 };
 
+struct drm_stats {
+	unsigned long count;
+	struct {
+		unsigned long value;
+		int type;
+	} data[15];
+};
+
 struct drm_set_version {
 	int drm_di_major;
 	int drm_di_minor;
@@ -217,12 +225,35 @@ struct drm_syncobj_timeline_array {
 	uint32_t flags;
 };
 
+/* ---- buffers for displays -------------------------------------------------------------------- */
+
+struct drm_mode_create_dumb {
+	uint32_t height;
+	uint32_t width;
+	uint32_t bpp;
+	uint32_t flags;
+	uint32_t handle; /* out, as all that follow */
+	uint32_t pitch;
+	uint64_t size;
+};
+
+struct drm_mode_map_dumb {
+	uint32_t handle;
+	uint32_t pad;
+	uint64_t offset; /* out */
+};
+
+struct drm_mode_destroy_dumb {
+	uint32_t handle;
+};
+
 /* ---- numbers --------------------------------------------------------------------------------- */
 
 #define DRM_IOCTL_VERSION DRM_IOWR(0x00, struct drm_version)
 #define DRM_IOCTL_GET_UNIQUE DRM_IOWR(0x01, struct drm_unique)
 #define DRM_IOCTL_GET_MAGIC DRM_IOR(0x02, struct drm_auth)
 #define DRM_IOCTL_GET_CLIENT DRM_IOWR(0x05, struct drm_client)
+#define DRM_IOCTL_GET_STATS DRM_IOR(0x06, struct drm_stats)
 #define DRM_IOCTL_SET_VERSION DRM_IOWR(0x07, struct drm_set_version)
 #define DRM_IOCTL_GEM_CLOSE DRM_IOW(0x09, struct drm_gem_close)
 #define DRM_IOCTL_GEM_FLINK DRM_IOWR(0x0a, struct drm_gem_flink)
@@ -234,6 +265,9 @@ struct drm_syncobj_timeline_array {
 #define DRM_IOCTL_DROP_MASTER DRM_IO(0x1f)
 #define DRM_IOCTL_PRIME_HANDLE_TO_FD DRM_IOWR(0x2d, struct drm_prime_handle)
 #define DRM_IOCTL_PRIME_FD_TO_HANDLE DRM_IOWR(0x2e, struct drm_prime_handle)
+#define DRM_IOCTL_MODE_CREATE_DUMB DRM_IOWR(0xb2, struct drm_mode_create_dumb)
+#define DRM_IOCTL_MODE_MAP_DUMB DRM_IOWR(0xb3, struct drm_mode_map_dumb)
+#define DRM_IOCTL_MODE_DESTROY_DUMB DRM_IOWR(0xb4, struct drm_mode_destroy_dumb)
 #define DRM_IOCTL_SYNCOBJ_CREATE DRM_IOWR(0xbf, struct drm_syncobj_create)
 #define DRM_IOCTL_SYNCOBJ_DESTROY DRM_IOWR(0xc0, struct drm_syncobj_destroy)
 #define DRM_IOCTL_SYNCOBJ_HANDLE_TO_FD DRM_IOWR(0xc1, struct drm_syncobj_handle)
@@ -252,6 +286,9 @@ _Static_assert(sizeof(struct drm_version) == 64, "drm_version");
 _Static_assert(sizeof(struct drm_unique) == 16, "drm_unique");
 _Static_assert(sizeof(struct drm_client) == 40, "drm_client");
 _Static_assert(sizeof(struct drm_auth) == 4, "drm_auth");
+_Static_assert(sizeof(struct drm_stats) == 248, "drm_stats");
+_Static_assert(sizeof(struct drm_mode_create_dumb) == 32, "drm_mode_create_dumb");
+_Static_assert(sizeof(struct drm_mode_map_dumb) == 16, "drm_mode_map_dumb");
 _Static_assert(sizeof(struct drm_set_version) == 16, "drm_set_version");
 _Static_assert(sizeof(struct drm_get_cap) == 16, "drm_get_cap");
 _Static_assert(sizeof(struct drm_set_client_cap) == 16, "drm_set_client_cap");

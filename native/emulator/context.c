@@ -3,10 +3,7 @@
  * Contexts and their rings: CTX, SCHED.
  */
 #include <errno.h>
-#include <linux/capability.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "emu.h"
 
@@ -106,14 +103,6 @@ int emu_ring_fence(const struct emu_ring *ring, uint64_t number, struct emu_fenc
 
 /* ---- permissions --------------------------------------------------------------------------------- */
 
-static bool process_may_be_nice(void)
-{
-	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = { { 0 } };
-
-	return !syscall(SYS_capget, &header, data) && data[0].effective & (1u << CAP_SYS_NICE);
-}
-
 static bool priority_is_valid(int32_t priority)
 {
 	switch (priority) {
@@ -139,8 +128,7 @@ static int context_alloc(struct emu_file *file, int32_t priority, uint32_t *id)
 
 	if (file->contexts.used >= EMU_CONTEXTS)
 		return -ENOSPC;
-	/* Whoever opens a primary node here is its master. */
-	if (priority > AMDGPU_CTX_PRIORITY_NORMAL && !file->primary && !process_may_be_nice())
+	if (priority > AMDGPU_CTX_PRIORITY_NORMAL && gpu->master != file && !emu_caller_is_nice())
 		return -EACCES;
 	context = calloc(1, sizeof(*context));
 	if (!context)
@@ -312,4 +300,16 @@ int emu_sched(struct emu_file *file, void *data)
 	pthread_mutex_unlock(&target->gpu->lock);
 	emu_file_put(target);
 	return error;
+}
+
+/* ---- USERQ, USERQ_SIGNAL, USERQ_WAIT --------------------------------------------------------------- */
+
+#define ENOTSUPP 524 /* the kernel's own, which it gives out all the same */
+
+/* This card's firmware has no queues of the process's own. */
+int emu_userq(struct emu_file *file, void *data)
+{
+	(void)file;
+	(void)data;
+	return -ENOTSUPP;
 }

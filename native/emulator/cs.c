@@ -66,7 +66,7 @@ static int vm_update(struct emu_cs *cs)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < n; i++)
 		listed[i] = bo_va_find(cs->file->vm, cs->list->items[i].bo);
-	error = emu_vm_submit(cs->file->vm, listed, n, cs->job);
+	error = emu_vm_submit(cs->file->vm, listed, n, emu_cs_job(cs));
 	free(listed);
 	return error;
 }
@@ -75,16 +75,18 @@ static int vm_update(struct emu_cs *cs)
  * signalled, and so goes from the reservation by itself. */
 static int resv_sync(struct emu_cs *cs, struct emu_resv *resv, bool is_explicit)
 {
-	int error = emu_job_wait_for_resv(cs->job, resv,
+	int error = emu_job_wait_for_resv(emu_cs_job(cs), resv,
 	                                  is_explicit ? EMU_USAGE_KERNEL : EMU_USAGE_WRITE,
 	                                  is_explicit ? NULL : cs->file->vm, NULL);
 
-	return error ? error : emu_resv_add(resv, cs->job->done, EMU_USAGE_WRITE);
+	for (uint32_t i = 0; i < cs->member_count && !error; i++)
+		error = emu_resv_add(resv, cs->members[i].job->done, EMU_USAGE_WRITE);
+	return error;
 }
 
 static int buffer_sync(struct emu_cs *cs, struct emu_bo *bo)
 {
-	int error = emu_job_wait_for(cs->job, bo->moving);
+	int error = emu_job_wait_for(emu_cs_job(cs), bo->moving);
 
 	if (error)
 		return error;
@@ -102,6 +104,18 @@ static int buffers_sync(struct emu_cs *cs)
 	return error;
 }
 
+/* All begin when the leader may, and run beside one another. */
+static int gang_sync(struct emu_cs *cs)
+{
+	const struct emu_job *leader = emu_cs_job(cs);
+	int error = 0;
+
+	for (uint32_t i = 0; i < cs->member_count; i++)
+		for (uint32_t j = 0; i != cs->leader && j < leader->wait_count && !error; j++)
+			error = emu_job_wait_for(cs->members[i].job, leader->waits[j]);
+	return error;
+}
+
 static int memory_prepare(struct emu_cs *cs)
 {
 	int error;
@@ -112,6 +126,8 @@ static int memory_prepare(struct emu_cs *cs)
 		error = vm_update(cs);
 	if (!error)
 		error = buffers_sync(cs);
+	if (!error)
+		error = gang_sync(cs);
 	emu_memory_submission_end(cs->gpu);
 	return error;
 }
@@ -120,7 +136,7 @@ static int memory_prepare(struct emu_cs *cs)
 
 static int ring_wait(struct emu_cs *cs)
 {
-	struct emu_ring *ring = cs->ring;
+	struct emu_ring *ring = cs->members[cs->leader].ring;
 	struct emu_fence *fence;
 
 	while ((fence = ring->fences[ring->next % EMU_CONTEXT_FENCES]) && !fence->signalled)
@@ -159,8 +175,8 @@ static void posts_signal(const struct emu_cs *cs, struct emu_fence *fence)
 /* Can't fail. Returns the submission's number. */
 static uint64_t job_submit(struct emu_cs *cs)
 {
-	struct emu_ring *ring = cs->ring;
-	struct emu_fence *fence = cs->job->done;
+	struct emu_ring *ring = cs->members[cs->leader].ring;
+	struct emu_fence *fence = emu_cs_job(cs)->done;
 	struct emu_fence **place = &ring->fences[ring->next % EMU_CONTEXT_FENCES];
 
 	fence->number = ring->next++;
@@ -168,27 +184,41 @@ static uint64_t job_submit(struct emu_cs *cs)
 	emu_fence_put(*place);
 	*place = fence;
 	posts_signal(cs, fence);
-	emu_job_push(cs->job, &ring->entity);
-	cs->job = NULL;
+	for (uint32_t i = 0; i < cs->member_count; i++) {
+		emu_job_push(cs->members[i].job, &cs->members[i].ring->entity);
+		cs->members[i].job = NULL;
+	}
 	cs->gpu->counts.submissions++;
 	return fence->number;
 }
 
-static int job_make(struct emu_cs *cs)
+static int job_make(struct emu_cs *cs, struct emu_cs_member *member)
 {
-	int error = emu_job_create(cs->gpu, EMU_JOB_IBS, cs->file->vm, &cs->job);
+	struct emu_job *job;
+	int error = emu_job_create(cs->gpu, EMU_JOB_IBS, cs->file->vm, &member->job);
 
 	if (error)
 		return error;
-	cs->job->vm = cs->file->vm;
+	job = member->job;
+	job->vm = cs->file->vm;
 	emu_context_get(cs->context);
-	cs->job->context = cs->context;
-	if (cs->fence_bo) {
+	job->context = cs->context;
+	job->ibs = calloc(member->ib_count, sizeof(*job->ibs));
+	return job->ibs ? 0 : -ENOMEM;
+}
+
+static int jobs_make(struct emu_cs *cs)
+{
+	int error = 0;
+
+	for (uint32_t i = 0; i < cs->member_count && !error; i++)
+		error = job_make(cs, &cs->members[i]);
+	if (!error && cs->fence_bo) {
 		emu_bo_get(cs->fence_bo);
-		cs->job->user_fence_bo = cs->fence_bo;
-		cs->job->user_fence_offset = cs->fence_offset;
+		emu_cs_job(cs)->user_fence_bo = cs->fence_bo;
+		emu_cs_job(cs)->user_fence_offset = cs->fence_offset;
 	}
-	return 0;
+	return error;
 }
 
 static int list_find(struct emu_cs *cs, uint32_t handle)
@@ -209,7 +239,7 @@ static int cs_run(struct emu_cs *cs, union drm_amdgpu_cs *args)
 	int error = emu_cs_chunks_get(cs, &args->in);
 
 	if (!error)
-		error = job_make(cs);
+		error = jobs_make(cs);
 	if (!error)
 		error = emu_cs_chunks_apply(cs);
 	if (!error)
@@ -242,8 +272,9 @@ static int cs_init(struct emu_cs *cs, const struct drm_amdgpu_cs_in *in)
 
 static void cs_fini(struct emu_cs *cs)
 {
-	if (cs->job)
-		emu_job_destroy(cs->job);
+	for (uint32_t i = 0; i < cs->member_count; i++)
+		if (cs->members[i].job)
+			emu_job_destroy(cs->members[i].job);
 	for (uint32_t i = 0; i < cs->post_count; i++)
 		emu_syncobj_put(cs->posts[i].syncobj);
 	free(cs->posts);

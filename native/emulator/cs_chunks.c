@@ -50,21 +50,40 @@ static uint32_t ibs_max(uint32_t ip)
 	return ip == AMDGPU_HW_IP_COMPUTE ? 125 : 49;
 }
 
-static int ib_look(struct emu_cs *cs, const struct drm_amdgpu_cs_chunk_ib *ib)
+/* Which of the submission's members has a ring's IBs; one more if there is none. -EINVAL: too many. */
+static int member_find(struct emu_cs *cs, struct emu_ring *ring, uint32_t ip, uint32_t *ret)
+{
+	uint32_t i = 0;
+
+	while (i < cs->member_count && cs->members[i].ring != ring)
+		i++;
+	if (i == EMU_GANG)
+		return -EINVAL;
+	if (i == cs->member_count)
+		cs->members[cs->member_count++] = (struct emu_cs_member){ .ring = ring, .ip = ip };
+	*ret = i;
+	return 0;
+}
+
+static int ib_member(struct emu_cs *cs, const struct drm_amdgpu_cs_chunk_ib *ib, uint32_t *ret)
 {
 	struct emu_ring *ring;
 	int error = emu_context_ring(cs->context, ib->ip_type, ib->ip_instance, ib->ring, &ring);
 
+	return error ? error : member_find(cs, ring, ib->ip_type, ret);
+}
+
+static int ib_look(struct emu_cs *cs, const struct drm_amdgpu_cs_chunk_ib *ib)
+{
+	uint32_t i;
+	int error = ib_member(cs, ib, &i);
+
 	if (error)
 		return error;
-	if (cs->ring && ring != cs->ring)
-		return emu_refuse(cs->gpu, -EINVAL, "CS: IBs for several rings in one submission "
-		                  "aren't emulated");
-	cs->ring = ring;
-	cs->ip = ib->ip_type;
-	if (cs->ib_count >= ibs_max(cs->ip))
+	if (cs->members[i].ib_count >= ibs_max(ib->ip_type))
 		return -EINVAL;
-	cs->ib_count++;
+	cs->members[i].ib_count++;
+	cs->leader = i;
 	return 0;
 }
 
@@ -150,7 +169,7 @@ int emu_cs_chunks_get(struct emu_cs *cs, const struct drm_amdgpu_cs_in *in)
 		if (error)
 			goto out;
 	}
-	if (!cs->ring)
+	if (!cs->member_count)
 		error = -EINVAL;
 	else if (cs->context->vram_lost_count != cs->gpu->vram_lost_count)
 		error = -ECANCELED; /* what it was to work on is gone */
@@ -163,7 +182,7 @@ out:
 
 static int ib_check(struct emu_cs *cs, const struct drm_amdgpu_cs_chunk_ib *ib)
 {
-	uint32_t align = cs->ip == AMDGPU_HW_IP_DMA ? DMA_IB_ALIGN : IB_ALIGN;
+	uint32_t align = ib->ip_type == AMDGPU_HW_IP_DMA ? DMA_IB_ALIGN : IB_ALIGN;
 	uint32_t bound = cs->gpu->kernel->max_ib_dwords;
 
 	if (ib->flags & ~IB_FLAGS)
@@ -182,14 +201,19 @@ static int ib_check(struct emu_cs *cs, const struct drm_amdgpu_cs_chunk_ib *ib)
 
 static int ib_apply(struct emu_cs *cs, const struct drm_amdgpu_cs_chunk_ib *ib)
 {
+	struct emu_job *job;
+	uint32_t i;
 	int error = ib_check(cs, ib);
 
+	if (!error)
+		error = ib_member(cs, ib, &i);
 	if (error)
 		return error;
-	cs->job->ibs[cs->job->ib_count++] = (struct emu_ib){ .address = ib->va_start,
-		                                             .dwords = ib->ib_bytes / 4,
-		                                             .ip = ib->ip_type,
-		                                             .flags = ib->flags };
+	job = cs->members[i].job;
+	job->ibs[job->ib_count++] = (struct emu_ib){ .address = ib->va_start,
+		                                     .dwords = ib->ib_bytes / 4,
+		                                     .ip = ib->ip_type,
+		                                     .flags = ib->flags };
 	return 0;
 }
 
@@ -208,7 +232,7 @@ static int dependency_apply(struct emu_cs *cs, const struct drm_amdgpu_cs_chunk_
 		error = emu_ring_fence(ring, dependency->handle, &fence);
 	if (error)
 		return error;
-	error = emu_job_wait_for(cs->job, fence);
+	error = emu_job_wait_for(emu_cs_job(cs), fence);
 	emu_fence_put(fence);
 	return error;
 }
@@ -235,7 +259,7 @@ static int syncobj_wait_for(struct emu_cs *cs, uint32_t handle, uint64_t point, 
 
 	if (error)
 		return error;
-	error = emu_job_wait_for(cs->job, fence);
+	error = emu_job_wait_for(emu_cs_job(cs), fence);
 	emu_fence_put(fence);
 	return error;
 }
@@ -305,13 +329,9 @@ static int timeline_out_apply(struct emu_cs *cs, const struct emu_cs_chunk *chun
 	size_t n = chunk->bytes / sizeof(*items);
 	int error = posts_make(cs, n);
 
-	for (size_t i = 0; i < n && !error; i++) {
-		if (items[i].flags)
-			error = emu_refuse(cs->gpu, -EINVAL, "CS: unknown flags 0x%x for a timeline",
-			                   items[i].flags);
-		else
-			error = post_add(cs, items[i].handle, items[i].point);
-	}
+	/* Flags aren't looked at: RADV sends some. */
+	for (size_t i = 0; i < n && !error; i++)
+		error = post_add(cs, items[i].handle, items[i].point);
 	return error;
 }
 
@@ -338,9 +358,6 @@ static int chunk_apply(struct emu_cs *cs, const struct emu_cs_chunk *chunk)
 
 int emu_cs_chunks_apply(struct emu_cs *cs)
 {
-	cs->job->ibs = calloc(cs->ib_count, sizeof(*cs->job->ibs));
-	if (!cs->job->ibs)
-		return -ENOMEM;
 	for (uint32_t i = 0; i < cs->chunk_count; i++) {
 		int error = chunk_apply(cs, &cs->chunks[i]);
 

@@ -9,6 +9,7 @@
 #include "emu.h"
 
 #define DRM_MAJOR 3
+#define NO_UID 65534 /* what stands for users that aren't told */
 
 /* The part of a text that there is room for; *bytes becomes the whole text's length. */
 static int text_out(const char *text, char *to, size_t *bytes)
@@ -42,9 +43,9 @@ int emu_get_client(struct emu_file *file, void *data)
 
 	if (client->idx)
 		return -EINVAL;
-	client->auth = file->primary;
-	client->pid = (unsigned long)getpid();
-	client->uid = geteuid();
+	client->auth = file->authenticated;
+	client->pid = (unsigned long)emu_caller_process();
+	client->uid = NO_UID;
 	client->magic = 0;
 	client->iocs = 0;
 	return 0;
@@ -87,6 +88,8 @@ int emu_set_version(struct emu_file *file, void *data)
 	if (version->drm_di_major != -1 &&
 	    (version->drm_di_major != 1 || version->drm_di_minor < 0 || version->drm_di_minor > 4))
 		err = -EINVAL;
+	else if (version->drm_di_major != -1 && version->drm_di_minor >= 1)
+		__atomic_store_n(&file->gpu->has_unique, true, __ATOMIC_RELAXED);
 	if (version->drm_dd_major != -1 &&
 	    (version->drm_dd_major != DRM_MAJOR || version->drm_dd_minor < 0 ||
 	     version->drm_dd_minor > minor))
@@ -98,37 +101,25 @@ int emu_set_version(struct emu_file *file, void *data)
 	return err;
 }
 
-/* Nobody has set a bus id. */
+/* The bus id, which asking for a version of the interface sets. */
 int emu_get_unique(struct emu_file *file, void *data)
 {
 	struct drm_unique *unique = data;
+	const char *text = __atomic_load_n(&file->gpu->has_unique, __ATOMIC_RELAXED)
+	                       ? "pci:" VMKV_EMULATOR_PCI : "";
+	size_t length = strlen(text);
+	int error = 0;
 
+	if (unique->unique_len >= length && length)
+		error = emu_copy_out((uint64_t)(uintptr_t)unique->unique, text, length);
+	unique->unique_len = length;
+	return error;
+}
+
+/* Nobody counts. */
+int emu_get_stats(struct emu_file *file, void *data)
+{
 	(void)file;
-	unique->unique_len = 0;
+	memset(data, 0, sizeof(struct drm_stats));
 	return 0;
-}
-
-/* A primary node's file is authenticated from the start: there is no other master. */
-int emu_get_magic(struct emu_file *file, void *data)
-{
-	struct drm_auth *auth = data;
-
-	auth->magic = (unsigned int)file->id;
-	return 0;
-}
-
-int emu_auth_magic(struct emu_file *file, void *data)
-{
-	const struct drm_auth *auth = data;
-	int err = -EINVAL;
-
-	pthread_mutex_lock(&file->gpu->lock);
-	EMU_FOR_EACH(item, &file->gpu->files) {
-		const struct emu_file *other = EMU_ENTRY(item, struct emu_file, link);
-
-		if (other->primary && (unsigned int)other->id == auth->magic)
-			err = 0;
-	}
-	pthread_mutex_unlock(&file->gpu->lock);
-	return err;
 }

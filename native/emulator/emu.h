@@ -70,6 +70,9 @@ void emu_ids_fini(struct emu_ids *ids);
 
 /* ---- kernels and cards are data -------------------------------------------------------------- */
 
+/* Whose fdinfo a kernel has. */
+enum emu_fdinfo_kind { EMU_FDINFO_6_1, EMU_FDINFO_6_12, EMU_FDINFO_7_2 };
+
 struct emu_kernel {
 	const char *name;       /* "6.12" */
 	const char *date;       /* what VERSION says */
@@ -81,6 +84,7 @@ struct emu_kernel {
 	uint32_t syncobj_handle_bytes, syncobj_wait_bytes, syncobj_timeline_wait_bytes;
 	uint32_t hw_ip_types;   /* that INFO knows */
 	uint64_t create_flags;  /* that GEM_CREATE accepts */
+	enum emu_fdinfo_kind fdinfo;
 	bool always_clears;     /* new VRAM is zeroed with or without VRAM_CLEARED */
 	bool has_timeline;      /* GEM_VA takes syncobjs */
 	bool has_fault_query;   /* INFO GPUVM_FAULT */
@@ -90,6 +94,13 @@ struct emu_kernel {
 	bool has_list_handles, has_mapping_info;
 	bool checks_va_overflow;
 	bool has_doorbell_domain;
+	bool has_eventfd, has_client_name;
+	bool has_close_framebuffer;
+	int vmid_error;         /* of a second file that reserves a VMID; 0: it may */
+	bool has_user_queues;   /* the ioctls, which say that there are none */
+	bool has_queue_query;   /* INFO UQ_FW_AREAS */
+	bool counts_engines;    /* INFO HW_IP_COUNT */
+	bool tells_gangs;       /* in DEV_INFO's flags */
 	uint32_t max_ib_dwords; /* 0: no bound */
 };
 
@@ -150,7 +161,7 @@ int emu_options_parse(const char *spec, struct emu_options *options, char *error
 #include "memory.h"
 #include "vm.h"
 
-#define EMU_IOCTLS 96 /* at most as many different ioctls */
+#define EMU_IOCTLS 128 /* at most as many different ioctls */
 
 struct emu_ioctl_count {
 	uint64_t calls;
@@ -170,6 +181,9 @@ struct emu_gpu {
 	pid_t process;        /* whose it is: a child of fork has no thread that runs its jobs */
 	bool going;           /* nobody may wait any more for what others would have to submit */
 	struct emu_list files;
+	struct emu_file *master; /* of the primary node; NULL: nobody */
+	uint32_t last_magic;
+	bool has_unique; /* atomically */
 	struct emu_memory memory;
 	struct emu_jobs jobs;
 	struct emu_inject inject;
@@ -179,6 +193,7 @@ struct emu_gpu {
 	struct emu_ioctl_count ioctls[EMU_IOCTLS];
 	FILE *trace;
 	uint64_t window_begin, window_end; /* identity: addresses; equal: none */
+	struct emu_vm *vmid_owner;         /* who reserved a VMID; NULL: nobody */
 	struct emu_vm *window_vm;          /* whose mappings appear there; NULL: nobody's yet */
 	void *window_spares;               /* identity.c's; NULL: the process is at its limit */
 	uint32_t window_unmaps;            /* since then */
@@ -193,11 +208,19 @@ struct emu_file {
 	uint32_t references; /* ioctls at work, and 1 while open */
 	bool is_open;
 	bool primary;
+	bool authenticated, was_master; /* drm_auth.c's, as all up to the name */
+	bool magic_is_open;
+	uint32_t magic;
+	pid_t opener;
+	char *client_name; /* NULL: none */
+	bool given; /* atomically: by a server, its descriptors are other processes' */
 	struct emu_ids handles;  /* struct emu_handle */
 	struct emu_ids syncobjs; /* struct emu_syncobj */
 	struct emu_ids contexts; /* struct emu_context */
 	struct emu_ids bo_lists; /* struct emu_bo_list */
 	struct emu_vm *vm;
+	bool closing; /* its jobs don't wait for memory any more */
+	uint64_t engine_ns[AMDGPU_HW_IP_NUM]; /* that its jobs had */
 	/* The last GPU fault: INFO GPUVM_FAULT. */
 	uint64_t fault_address;
 	uint32_t fault_status, fault_hub;
@@ -219,9 +242,32 @@ void emu_error_set(struct emu_gpu *gpu, const char *format, ...)
  * directions allow it, also on error. Pointers in it are only followed with emu_copy_*. */
 typedef int emu_ioctl_handler(struct emu_file *file, void *data);
 
-/* Each returns -EFAULT if the process can't read or write there; never crashes. */
+/* The process that this thread serves (serve.c), in whose memory an ioctl's pointers are; NULL: this one.
+ * The argument itself came with the request, and goes back with the answer. */
+struct emu_caller {
+	pid_t process;
+	bool gone; /* atomically: nobody waits for the answer any more */
+	uint64_t argument;
+	size_t bytes;
+	uint8_t *data;
+	bool written;
+	/* What is written elsewhere goes into `outputs` while there is room, and with the answer; NULL: to
+	 * where it belongs. Each is a struct emu_output (preload/protocol.h) and its bytes. */
+	uint8_t *outputs;
+	size_t outputs_bytes, outputs_room;
+};
+
+extern _Thread_local struct emu_caller *emu_caller;
+pid_t emu_caller_process(void);
+/* What a caller waits for won't come: the card is going, or the caller has gone. */
+bool emu_wait_is_vain(const struct emu_gpu *gpu);
+
+/* Each returns -EFAULT if the caller can't read or write there; never crashes. */
 int emu_copy_in(void *to, uint64_t from, size_t n);
 int emu_copy_out(uint64_t to, const void *from, size_t n);
+/* The same in the memory of a process, whoever calls. */
+int emu_process_copy_in(pid_t process, void *to, uint64_t from, size_t n);
+int emu_process_copy_out(pid_t process, uint64_t to, const void *from, size_t n);
 /* A copy of an array of the caller's, which is the caller's to free: -EFAULT, or -ENOMEM, also if it has
  * more than `most` bytes, which is what the kernel's own allocator gives. */
 #define EMU_KMALLOC_MOST ((size_t)4 << 20)
@@ -236,19 +282,30 @@ emu_ioctl_handler emu_gem_create, emu_gem_mmap, emu_gem_close, emu_gem_wait_idle
 emu_ioctl_handler emu_gem_va, emu_vm_ioctl;
 /* jobs.h's */
 emu_ioctl_handler emu_ctx, emu_bo_list, emu_cs, emu_wait_cs, emu_wait_fences, emu_fence_to_handle,
-    emu_sched;
+    emu_sched, emu_userq;
 emu_ioctl_handler emu_syncobj_create, emu_syncobj_destroy, emu_syncobj_handle_to_fd,
     emu_syncobj_fd_to_handle, emu_syncobj_wait, emu_syncobj_reset, emu_syncobj_signal,
-    emu_syncobj_timeline_wait, emu_syncobj_query, emu_syncobj_transfer, emu_syncobj_timeline_signal;
+    emu_syncobj_timeline_wait, emu_syncobj_query, emu_syncobj_transfer, emu_syncobj_timeline_signal,
+    emu_syncobj_eventfd;
 /* the rest */
 emu_ioctl_handler emu_version, emu_get_client, emu_get_cap, emu_set_client_cap, emu_set_version,
-    emu_get_unique, emu_get_magic, emu_auth_magic, emu_info;
+    emu_get_unique, emu_get_magic, emu_auth_magic, emu_set_master, emu_drop_master, emu_get_stats,
+    emu_set_client_name, emu_mode_none, emu_mode_noop, emu_mode_create_dumb, emu_mode_map_dumb,
+    emu_mode_destroy_dumb, emu_info;
+
+bool emu_caller_is_nice(void); /* drm_auth.c: it has CAP_SYS_NICE */
 
 /* files.c: the file of a descriptor, with a reference that keeps it while in use; NULL with
  * errno: ENOTTY: not an emulated one, ENODEV: released meanwhile. Called without gpu->lock,
  * both. */
 struct emu_file *emu_file_get(int fd);
+/* The same by the position of its descriptors. */
+struct emu_file *emu_file_get_at(uint64_t position);
 void emu_file_put(struct emu_file *file);
+
+/* fdinfo.c: what /proc/PID/fdinfo says of the file after the system's own lines; its length. Without
+ * gpu->lock. */
+size_t emu_fdinfo(struct emu_file *file, char *text, size_t room);
 
 /* Open the card's primary node, or its render node. */
 int emu_file_open(struct emu_gpu *gpu, bool primary, int *fd);

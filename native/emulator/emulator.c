@@ -260,6 +260,29 @@ VMKV_API int vmkv_emulator_window(const vmkv_emulator *emulator, uint64_t *begin
 	return 0;
 }
 
+#define AMD_VENDOR_ID 0x1002
+
+/* The board is AMD's own, whose numbers are the card's. */
+VMKV_API int vmkv_emulator_identify(const vmkv_emulator *emulator,
+                                    struct vmkv_emulator_identity *ret)
+{
+	const struct emu_gpu *gpu = (const struct emu_gpu *)emulator;
+	struct vmkv_emulator_identity identity = {
+		.struct_size = sizeof(identity),
+		.vendor_id = AMD_VENDOR_ID,
+		.device_id = gpu->model->device_id,
+		.subsystem_vendor_id = AMD_VENDOR_ID,
+		.subsystem_device_id = gpu->model->device_id,
+		.revision = gpu->model->revision,
+		.drm_minor = gpu->kernel->drm_minor,
+		.vram_bytes = gpu->options.vram_bytes,
+		.gtt_bytes = gpu->options.gtt_bytes,
+		.pci_slot = VMKV_EMULATOR_PCI,
+	};
+
+	return vmkv_struct_out(ret, &identity, sizeof(identity));
+}
+
 static void paused_set(struct emu_gpu *gpu, bool paused)
 {
 	pthread_mutex_lock(&gpu->lock);

@@ -11,6 +11,9 @@
 
 /* The kernel lets a render node have only those that are marked so. */
 #define EMU_IOCTL_RENDER 1u
+/* On primary nodes only authenticated files, or only the master, may have these. */
+#define EMU_IOCTL_AUTH 2u
+#define EMU_IOCTL_MASTER 4u
 
 struct emu_ioctl {
 	const char *name;
@@ -27,6 +30,14 @@ const struct emu_ioctl *emu_ioctl_find(const struct emu_kernel *kernel, unsigned
 const struct emu_ioctl *emu_ioctl_find_name(const char *name);
 uint32_t emu_ioctl_index(const struct emu_ioctl *ioctl);
 uint32_t emu_ioctl_bytes(const struct emu_ioctl *ioctl, const struct emu_kernel *kernel);
+
+/* ---- drm_auth.c ------------------------------------------------------------------------------ */
+
+/* A file opens or closes. With gpu->lock, both. */
+void emu_auth_open(struct emu_file *file);
+void emu_auth_close(struct emu_file *file);
+/* May it have an ioctl with those flags? 0 or -EACCES. Without gpu->lock. */
+int emu_auth_check(struct emu_file *file, uint32_t flags);
 
 /* ---- files.c: the process's cards and their files -------------------------------------------- */
 
@@ -77,6 +88,11 @@ void emu_trace_end(struct emu_trace_line *line, const void *data, int result);
 /* trace_cs.c: the arrays that an argument points to, as JSON. */
 void emu_trace_chunks(FILE *out, const struct drm_amdgpu_cs_in *cs);
 void emu_trace_entries(FILE *out, const struct drm_amdgpu_bo_list_in *list);
+
+/* ---- fdinfo.c -------------------------------------------------------------------------------- */
+
+/* What the driver adds to /proc/PID/fdinfo/FD; returns the whole text's length. Without gpu->lock. */
+size_t emu_fdinfo(struct emu_file *file, char *text, size_t bytes);
 
 /* ---- clock.c --------------------------------------------------------------------------------- */
 

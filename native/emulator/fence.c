@@ -71,6 +71,7 @@ static void fence_set(struct emu_fence *fence, int error, struct emu_list *next)
 	fence->signalled = true;
 	fence->error = error;
 	emu_exports_signal(fence->gpu, fence);
+	emu_eventfds_signal(fence->gpu, fence);
 	EMU_FOR_EACH(item, &fence->waiting) {
 		struct emu_fence *whole = EMU_ENTRY(item, struct emu_fence_part, link)->whole;
 

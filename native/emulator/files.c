@@ -15,9 +15,8 @@
 #include <unistd.h>
 
 #include "entry.h"
+#include "preload/protocol.h"
 
-#define POSITION_MARK (0x5eedULL << 48)
-#define POSITION_ID ((1ULL << 48) - 1)
 
 /* Protects the list of cards, and all references of files; with the card's lock also the cards'
  * lists of files. Taken before a card's lock. */
@@ -69,14 +68,20 @@ static struct emu_file *registry_find(uint64_t id)
 struct emu_file *emu_file_get(int fd)
 {
 	off_t position = lseek(fd, 0, SEEK_CUR);
+
+	return emu_file_get_at(position < 0 ? 0 : (uint64_t)position);
+}
+
+struct emu_file *emu_file_get_at(uint64_t position)
+{
 	struct emu_file *file;
 
-	if (position < 0 || ((uint64_t)position & ~POSITION_ID) != POSITION_MARK) {
+	if (!EMU_POSITION_IS_MARKED(position)) {
 		errno = ENOTTY;
 		return NULL;
 	}
 	pthread_mutex_lock(&registry_lock);
-	file = registry_find((uint64_t)position & POSITION_ID);
+	file = registry_find(position & EMU_POSITION_ID);
 	if (file && file->is_open)
 		file->references++;
 	else
@@ -92,6 +97,7 @@ static void file_fini(struct emu_file *file)
 	struct emu_gpu *gpu = file->gpu;
 
 	pthread_mutex_lock(&gpu->lock);
+	emu_auth_close(file);
 	emu_file_jobs_fini(file);
 	emu_file_memory_fini(file);
 	emu_vm_destroy(file->vm);
@@ -178,7 +184,7 @@ void emu_gpu_unregister(struct emu_gpu *gpu)
 	pthread_mutex_unlock(&registry_lock);
 }
 
-static int descriptor_open(const struct emu_gpu *gpu, uint64_t id, int *ret)
+static int descriptor_open(const struct emu_gpu *gpu, uint64_t position, int *ret)
 {
 	char path[40];
 	int fd, err;
@@ -187,7 +193,7 @@ static int descriptor_open(const struct emu_gpu *gpu, uint64_t id, int *ret)
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	if (lseek(fd, (off_t)(POSITION_MARK | id), SEEK_SET) < 0) {
+	if (lseek(fd, (off_t)(EMU_POSITION_MARK | position), SEEK_SET) < 0) {
 		err = -errno;
 		close(fd);
 		return err;
@@ -206,6 +212,8 @@ static int file_init(struct emu_gpu *gpu, struct emu_file *file)
 		err = emu_file_memory_init(file);
 		if (err)
 			emu_vm_destroy(file->vm);
+		else
+			emu_auth_open(file);
 	}
 	pthread_mutex_unlock(&gpu->lock);
 	return err;
@@ -243,7 +251,7 @@ int emu_file_open(struct emu_gpu *gpu, bool primary, int *fd)
 		return err;
 	}
 	file_link(gpu, file);
-	err = descriptor_open(gpu, file->id, fd);
+	err = descriptor_open(gpu, file->id | (primary ? EMU_POSITION_PRIMARY : 0), fd);
 	if (err)
 		emu_file_retire(file);
 	return err;

@@ -114,17 +114,18 @@ static int userptr_check(struct emu_gpu *gpu, const struct drm_amdgpu_gem_userpt
 	return args->addr ? 0 : -EFAULT;
 }
 
-static int userptr_create(struct emu_gpu *gpu, const struct drm_amdgpu_gem_userptr *args,
+static int userptr_create(struct emu_file *file, const struct drm_amdgpu_gem_userptr *args,
                           struct emu_bo **ret)
 {
 	struct emu_bo_request request = { .bytes = args->size, .domains = AMDGPU_GEM_DOMAIN_CPU,
 		                          .user_pointer = (void *)(uintptr_t)args->addr };
 	struct emu_bo *bo;
-	int error = emu_bo_create(gpu, &request, &bo);
+	int error = emu_bo_create(file->gpu, &request, &bo);
 
 	if (error)
 		return error;
 	bo->preferred_domains = bo->allowed_domains = AMDGPU_GEM_DOMAIN_GTT;
+	bo->user_process = file->vm->user_process = emu_caller_process();
 	bo->user_readonly = args->flags & AMDGPU_GEM_USERPTR_READONLY;
 	bo->user_anonymous = args->flags & AMDGPU_GEM_USERPTR_ANONONLY;
 	if (args->flags & AMDGPU_GEM_USERPTR_VALIDATE)
@@ -147,7 +148,7 @@ int emu_gem_userptr(struct emu_file *file, void *data)
 	if (error)
 		return error;
 	pthread_mutex_lock(&gpu->lock);
-	error = userptr_create(gpu, args, &bo);
+	error = userptr_create(file, args, &bo);
 	if (!error)
 		error = emu_handle_create(file, bo, &args->handle);
 	pthread_mutex_unlock(&gpu->lock);

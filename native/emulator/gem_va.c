@@ -220,11 +220,12 @@ static int operation_run(struct va_call *call)
 /* The deliberate error: every buffer's invalids are written, not only those of the call's own. */
 static int all_update(struct emu_vm *vm)
 {
+	const struct emu_mapping *mapping = NULL;
 	int error = 0;
 
-	for (uint64_t i = 0; i < vm->mapping_count && !error; i++)
-		if (!emu_list_is_empty(&vm->mappings[i]->bo_va->invalids))
-			error = emu_vm_bo_update(vm->mappings[i]->bo_va);
+	while (!error && (mapping = emu_mapping_next(&vm->mappings, mapping)))
+		if (!emu_list_is_empty(&mapping->bo_va->invalids))
+			error = emu_vm_bo_update(mapping->bo_va);
 	return error;
 }
 

@@ -14,7 +14,8 @@
 struct piece {
 	uint8_t *memory; /* NULL: reads give zeros, writes are dropped */
 	uint64_t bytes;
-	bool foreign; /* the process's own (USERPTR), which it may have unmapped */
+	bool foreign; /* a process's own (USERPTR), which it may have unmapped */
+	pid_t process;
 };
 
 static int piece_find(struct emu_vm *vm, uint64_t address, bool write, uint64_t bytes,
@@ -30,6 +31,7 @@ static int piece_find(struct emu_vm *vm, uint64_t address, bool write, uint64_t 
 	pthread_mutex_unlock(&gpu->lock);
 	ret->foreign = !error && ret->memory &&
 	               (ret->memory < view || ret->memory >= view + gpu->memory.view_bytes);
+	ret->process = vm->user_process;
 	return error;
 }
 
@@ -38,7 +40,8 @@ static int piece_read(const struct piece *piece, void *to, uint64_t bytes)
 	if (!piece->memory)
 		memset(to, 0, bytes);
 	else if (piece->foreign)
-		return emu_copy_in(to, (uint64_t)(uintptr_t)piece->memory, bytes);
+		return emu_process_copy_in(piece->process, to,
+		                           (uint64_t)(uintptr_t)piece->memory, bytes);
 	else
 		memcpy(to, piece->memory, bytes);
 	return 0;
@@ -49,7 +52,8 @@ static int piece_write(const struct piece *piece, const void *from, uint64_t byt
 	if (!piece->memory)
 		return 0;
 	if (piece->foreign)
-		return emu_copy_out((uint64_t)(uintptr_t)piece->memory, from, bytes);
+		return emu_process_copy_out(piece->process, (uint64_t)(uintptr_t)piece->memory,
+		                            from, bytes);
 	memcpy(piece->memory, from, bytes);
 	return 0;
 }

@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #include "info.h"
 
@@ -45,25 +44,19 @@ static int query_crtc(struct emu_file *file, const struct drm_amdgpu_info *info,
 	return -EINVAL;
 }
 
-/* The GPU's clock counts with counter_khz. */
 static int query_timestamp(struct emu_file *file, const struct drm_amdgpu_info *info,
                            struct emu_answer *answer)
 {
-	uint64_t khz = file->gpu->model->counter_khz;
-	struct timespec now;
-
 	(void)info;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return emu_answer_u64(answer, (uint64_t)now.tv_sec * khz * 1000 +
-	                                      (uint64_t)now.tv_nsec * khz / 1000000);
+	return emu_answer_u64(answer, emu_gpu_clock(file->gpu));
 }
 
-/* Those that a kernel may have, and this one doesn't: no VBIOS, no RAS, no user queues. */
+/* Those that this kernel doesn't know. */
 static int query_refused(struct emu_file *file, const struct drm_amdgpu_info *info,
                          struct emu_answer *answer)
 {
 	(void)answer;
-	return emu_refuse(file->gpu, -EINVAL, "INFO: query 0x%x isn't emulated", info->query);
+	return emu_refuse(file->gpu, -EINVAL, "INFO: there is no query 0x%x", info->query);
 }
 
 static emu_query *const queries[] = {
@@ -84,13 +77,16 @@ static emu_query *const queries[] = {
 	[AMDGPU_INFO_NUM_EVICTIONS] = emu_query_usage,
 	[AMDGPU_INFO_MEMORY] = emu_query_memory,
 	[AMDGPU_INFO_VCE_CLOCK_TABLE] = emu_query_vce_clocks,
+	[AMDGPU_INFO_VBIOS] = emu_query_vbios,
 	[AMDGPU_INFO_NUM_HANDLES] = emu_query_num_handles,
 	[AMDGPU_INFO_SENSOR] = emu_query_sensor,
 	[AMDGPU_INFO_NUM_VRAM_CPU_PAGE_FAULTS] = emu_query_usage,
 	[AMDGPU_INFO_VRAM_LOST_COUNTER] = emu_query_usage,
+	[AMDGPU_INFO_RAS_ENABLED_FEATURES] = emu_query_ras,
 	[AMDGPU_INFO_VIDEO_CAPS] = emu_query_video_caps,
 	[AMDGPU_INFO_MAX_IBS] = emu_query_max_ibs,
 	[AMDGPU_INFO_GPUVM_FAULT] = emu_query_fault,
+	[AMDGPU_INFO_UQ_FW_AREAS] = emu_query_queue_areas,
 };
 
 #define QUERIES (sizeof(queries) / sizeof(queries[0]))
@@ -100,6 +96,8 @@ static emu_query *query_find(const struct emu_kernel *kernel, uint32_t query)
 	if (query >= QUERIES || !queries[query])
 		return query_refused;
 	if (query == AMDGPU_INFO_MAX_IBS && !kernel->has_max_ibs)
+		return query_refused;
+	if (query == AMDGPU_INFO_UQ_FW_AREAS && !kernel->has_queue_query)
 		return query_refused;
 	if (query == AMDGPU_INFO_GPUVM_FAULT && !kernel->has_fault_query)
 		return query_refused;

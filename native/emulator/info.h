@@ -26,8 +26,10 @@ typedef int emu_query(struct emu_file *file, const struct drm_amdgpu_info *info,
 
 /* info_device.c */
 emu_query emu_query_device, emu_query_hw_ip, emu_query_hw_ip_count, emu_query_firmware,
-    emu_query_registers, emu_query_sensor, emu_query_max_ibs, emu_query_video_caps,
+    emu_query_max_ibs, emu_query_video_caps,
     emu_query_num_handles, emu_query_vce_clocks, emu_query_gds;
+/* info_chip.c */
+emu_query emu_query_registers, emu_query_sensor, emu_query_vbios, emu_query_ras, emu_query_queue_areas;
 /* info_memory.c */
 emu_query emu_query_memory, emu_query_vram_gtt, emu_query_usage, emu_query_fault;
 

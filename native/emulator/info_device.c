@@ -9,10 +9,6 @@
 
 #define HOLE_BEGIN 0x800000000000ULL /* addresses from here ... */
 #define HOLE_END 0xffff800000000000ULL /* ... to here are no addresses */
-#define REGISTER_GB_ADDR_CONFIG 0x263e
-#define REGISTERS_MOST 128
-#define ENGINES_MOST 4
-#define ARRAYS_MOST 2
 #define HW_CONTEXTS 8
 
 /* ---- DEV_INFO -------------------------------------------------------------------------------- */
@@ -84,6 +80,8 @@ int emu_query_device(struct emu_file *file, const struct drm_amdgpu_info *info,
 	device->pci_rev = model->revision;
 	device->family = model->family;
 	device->ids_flags = model->ids_flags;
+	if (kernel->tells_gangs)
+		device->ids_flags |= AMDGPU_IDS_FLAGS_GANG_SUBMIT;
 	device->gpu_counter_freq = model->counter_khz;
 	device->max_engine_clock = model->engine_clock_khz;
 	device->max_memory_clock = model->memory_clock_khz;
@@ -149,9 +147,19 @@ int emu_query_hw_ip(struct emu_file *file, const struct drm_amdgpu_info *info,
 	return 0;
 }
 
+/* Older kernels count blocks of the driver, of which all engines of a kind make one. */
+static int blocks_count(const struct emu_kernel *kernel, uint32_t type, struct emu_answer *answer)
+{
+	if (type >= kernel->hw_ip_types)
+		return -EINVAL;
+	return emu_answer_u32(answer, type <= AMDGPU_HW_IP_DMA);
+}
+
 int emu_query_hw_ip_count(struct emu_file *file, const struct drm_amdgpu_info *info,
                           struct emu_answer *answer)
 {
+	if (!file->gpu->kernel->counts_engines)
+		return blocks_count(file->gpu->kernel, info->query_hw_ip.type, answer);
 	switch (info->query_hw_ip.type) {
 	case AMDGPU_HW_IP_GFX:
 	case AMDGPU_HW_IP_COMPUTE:
@@ -200,81 +208,6 @@ int emu_query_firmware(struct emu_file *file, const struct drm_amdgpu_info *info
 		if (query->fw_type > AMDGPU_INFO_FW_VPE)
 			return -EINVAL;
 		return firmware_answer(answer, none);
-	}
-}
-
-/* ---- registers and sensors ------------------------------------------------------------------- */
-
-static bool register_selects(uint32_t instance, uint32_t shift, uint32_t mask, uint32_t most)
-{
-	uint32_t index = instance >> shift & mask;
-
-	return index == mask || index < most;
-}
-
-/* Others than the one that libdrm reads of all cards since Vega aren't allowed: -EFAULT, as the
- * kernel. */
-int emu_query_registers(struct emu_file *file, const struct drm_amdgpu_info *info,
-                        struct emu_answer *answer)
-{
-	uint32_t instance = info->read_mmr_reg.instance, count = info->read_mmr_reg.count;
-
-	if (!register_selects(instance, AMDGPU_INFO_MMR_SE_INDEX_SHIFT,
-	                      AMDGPU_INFO_MMR_SE_INDEX_MASK, ENGINES_MOST) ||
-	    !register_selects(instance, AMDGPU_INFO_MMR_SH_INDEX_SHIFT,
-	                      AMDGPU_INFO_MMR_SH_INDEX_MASK, ARRAYS_MOST) ||
-	    count > REGISTERS_MOST)
-		return -EINVAL;
-	if (!count) {
-		emu_answer_begin(answer, 0);
-		return 0;
-	}
-	if (info->read_mmr_reg.dword_offset != REGISTER_GB_ADDR_CONFIG || count != 1)
-		return emu_refuse(file->gpu, -EFAULT, "INFO: no registers 0x%x (%u of them)",
-		                  info->read_mmr_reg.dword_offset, count);
-	return emu_answer_u32(answer, file->gpu->model->gb_addr_config);
-}
-
-static bool gpu_is_busy(struct emu_gpu *gpu)
-{
-	bool busy;
-
-	pthread_mutex_lock(&gpu->lock);
-	busy = gpu->jobs.running;
-	pthread_mutex_unlock(&gpu->lock);
-	return busy;
-}
-
-/* Clocks in MHz and load follow from the jobs; heat, power and voltages aren't modelled. */
-int emu_query_sensor(struct emu_file *file, const struct drm_amdgpu_info *info,
-                     struct emu_answer *answer)
-{
-	const struct emu_model *model = file->gpu->model;
-	uint32_t type = info->sensor_info.type;
-	bool busy = gpu_is_busy(file->gpu);
-
-	switch (type) {
-	case AMDGPU_INFO_SENSOR_GFX_SCLK:
-		return emu_answer_u32(answer, (busy ? model->engine_clock_khz
-		                                    : model->engine_clock_low_khz) / 1000);
-	case AMDGPU_INFO_SENSOR_GFX_MCLK:
-		return emu_answer_u32(answer, (busy ? model->memory_clock_khz
-		                                    : model->memory_clock_low_khz) / 1000);
-	case AMDGPU_INFO_SENSOR_GPU_LOAD:
-		return emu_answer_u32(answer, busy ? 100 : 0);
-	case AMDGPU_INFO_SENSOR_PEAK_PSTATE_GFX_SCLK:
-	case AMDGPU_INFO_SENSOR_PEAK_PSTATE_GFX_MCLK:
-		if (!file->gpu->kernel->has_peak_sensors)
-			return -EINVAL;
-		return emu_answer_u32(answer, (type == AMDGPU_INFO_SENSOR_PEAK_PSTATE_GFX_SCLK
-		                                   ? model->engine_clock_khz
-		                                   : model->memory_clock_khz) / 1000);
-	case AMDGPU_INFO_SENSOR_STABLE_PSTATE_GFX_SCLK:
-		return emu_answer_u32(answer, model->engine_clock_khz / 1000);
-	case AMDGPU_INFO_SENSOR_STABLE_PSTATE_GFX_MCLK:
-		return emu_answer_u32(answer, model->memory_clock_khz / 1000);
-	default:
-		return emu_refuse(file->gpu, -EINVAL, "INFO: sensor %u isn't emulated", type);
 	}
 }
 

@@ -57,8 +57,9 @@ static int call_handle(const struct call *call)
 
 	if (error)
 		return error;
-	if (!call->file->primary && !(call->ioctl->flags & EMU_IOCTL_RENDER))
-		return -EACCES;
+	error = emu_auth_check(call->file, call->ioctl->flags);
+	if (error)
+		return error;
 	return call->ioctl->handler(call->file, call->data);
 }
 

@@ -10,6 +10,8 @@
 
 #include "entry.h"
 
+#define POLL_NS 100000
+
 /* ---- jobs ---------------------------------------------------------------------------------------- */
 
 int emu_job_create(struct emu_gpu *gpu, enum emu_job_kind kind, struct emu_vm *owner,
@@ -97,13 +99,17 @@ void emu_job_push(struct emu_job *job, struct emu_entity *entity)
 
 /* ---- running ------------------------------------------------------------------------------------- */
 
+/* From where the job is. */
 static int ibs_run(struct emu_gpu *gpu, struct emu_job *job)
 {
-	for (uint32_t i = 0; i < job->ib_count; i++) {
-		const struct emu_ib *ib = &job->ibs[i];
-		int error = ib->ip == AMDGPU_HW_IP_DMA ? emu_sdma_run(gpu, job, ib)
-		                                       : emu_pm4_run(gpu, job, ib);
+	for (; job->ib_at < job->ib_count; job->ib_at++) {
+		const struct emu_ib *ib = &job->ibs[job->ib_at];
+		int error;
 
+		if (!job->stream_count)
+			job->streams[job->stream_count++] =
+			    (struct emu_stream){ .address = ib->address, .left = ib->dwords };
+		error = ib->ip == AMDGPU_HW_IP_DMA ? emu_sdma_run(gpu, job) : emu_pm4_run(gpu, job);
 		if (error)
 			return error;
 	}
@@ -117,21 +123,47 @@ static void user_fence_write(struct emu_gpu *gpu, const struct emu_job *job)
 	memcpy(memory, &job->done->number, sizeof(job->done->number));
 }
 
-static int ibs_run_unlocked(struct emu_gpu *gpu, struct emu_job *job)
+/* Whether nobody wants a job to go on waiting for memory. */
+static bool job_is_forsaken(struct emu_gpu *gpu, struct emu_job *job)
 {
-	int error;
+	if (gpu->going || gpu->jobs.ending || job->context->file->closing)
+		return true;
+	if (!job->polls_since_ns)
+		job->polls_since_ns = emu_now_ns();
+	if (emu_now_ns() - job->polls_since_ns < EMU_HANG_NS)
+		return false;
+	emu_error_set(gpu, "a job hung: its packet at 0x%llx waited for memory for 10 s",
+	              (unsigned long long)job->streams[job->stream_count - 1].address);
+	return true;
+}
 
+static int ibs_begin(struct emu_gpu *gpu, struct emu_job *job)
+{
 	if (job->context->guilty)
 		return -ECANCELED;
-	if (gpu->options.inject.faults && emu_inject_run(gpu, job))
+	if (!job->begun && gpu->options.inject.faults && emu_inject_run(gpu, job))
 		return -ECANCELED;
+	job->begun = true;
+	return 0;
+}
+
+static int ibs_run_unlocked(struct emu_gpu *gpu, struct emu_job *job)
+{
+	uint64_t began_ns = emu_now_ns();
+	int error = ibs_begin(gpu, job);
+
+	if (error)
+		return error;
 	pthread_mutex_unlock(&gpu->lock);
 	error = ibs_run(gpu, job);
 	pthread_mutex_lock(&gpu->lock);
+	job->context->file->engine_ns[job->ibs[0].ip] += emu_now_ns() - began_ns;
+	if (error == -EAGAIN && !job_is_forsaken(gpu, job))
+		return -EAGAIN;
 	if (error) {
 		job->context->guilty = true;
 		gpu->jobs.reset_count++;
-		return error == -EFAULT ? -ECANCELED : error;
+		return error == -EFAULT || error == -EAGAIN ? -ECANCELED : error;
 	}
 	if (job->user_fence_bo)
 		user_fence_write(gpu, job);
@@ -194,7 +226,7 @@ static struct emu_job *job_choose(struct emu_gpu *gpu)
 		struct emu_entity *entity = EMU_ENTRY(item, struct emu_entity, link);
 		struct emu_job *job = EMU_ENTRY(entity->jobs.next, struct emu_job, link);
 
-		if (!job_is_ready(job))
+		if (job->polls || !job_is_ready(job))
 			continue;
 		seen++;
 		if (!chosen || (gpu->options.seed ? random_next(&gpu->jobs) % seen == 0
@@ -202,6 +234,17 @@ static struct emu_job *job_choose(struct emu_gpu *gpu)
 			chosen = job;
 	}
 	return chosen;
+}
+
+/* Something ran, or time has passed: what jobs wait for may have come. */
+static void polls_end(struct emu_jobs *jobs)
+{
+	EMU_FOR_EACH(item, &jobs->entities) {
+		struct emu_entity *entity = EMU_ENTRY(item, struct emu_entity, link);
+
+		EMU_ENTRY(entity->jobs.next, struct emu_job, link)->polls = false;
+	}
+	jobs->polling = 0;
 }
 
 static void job_finish(struct emu_gpu *gpu, struct emu_job *job, int error)
@@ -214,6 +257,31 @@ static void job_finish(struct emu_gpu *gpu, struct emu_job *job, int error)
 	emu_memory_sweep(gpu);
 }
 
+static void job_take(struct emu_gpu *gpu, struct emu_job *job)
+{
+	int error = job_run(gpu, job);
+
+	if (error == -EAGAIN) {
+		job->polls = true;
+		gpu->jobs.polling++;
+		return;
+	}
+	job_finish(gpu, job, error);
+	if (gpu->jobs.polling)
+		polls_end(&gpu->jobs);
+}
+
+/* Jobs wait for memory that others, or the process, are to write. */
+static void thread_nap(struct emu_gpu *gpu)
+{
+	uint64_t until = emu_now_ns() + POLL_NS;
+	struct timespec time = { .tv_sec = (time_t)(until / 1000000000),
+		                 .tv_nsec = (long)(until % 1000000000) };
+
+	(void)pthread_cond_timedwait(&gpu->changed, &gpu->lock, &time);
+	polls_end(&gpu->jobs);
+}
+
 static void *thread_main(void *argument)
 {
 	struct emu_gpu *gpu = argument;
@@ -224,9 +292,11 @@ static void *thread_main(void *argument)
 		bool held = jobs->paused && !jobs->draining && !jobs->ending;
 		struct emu_job *job = held ? NULL : job_choose(gpu);
 
-		jobs->running = job;
+		jobs->running = job || jobs->polling;
 		if (job)
-			job_finish(gpu, job, job_run(gpu, job));
+			job_take(gpu, job);
+		else if (!held && jobs->polling)
+			thread_nap(gpu);
 		else
 			pthread_cond_wait(&gpu->changed, &gpu->lock);
 	}
@@ -286,6 +356,7 @@ void emu_file_jobs_fini(struct emu_file *file)
 {
 	struct emu_gpu *gpu = file->gpu;
 
+	file->closing = true;
 	gpu->jobs.draining++;
 	pthread_cond_broadcast(&gpu->changed);
 	while (file_has_jobs(file))
@@ -306,6 +377,7 @@ int emu_jobs_init(struct emu_gpu *gpu)
 
 	emu_list_init(&jobs->entities);
 	emu_list_init(&jobs->exports);
+	emu_list_init(&jobs->eventfds);
 	emu_entity_init(gpu, &jobs->kernel);
 	jobs->random = gpu->options.seed;
 	(void)emu_fence_signalled(gpu);
@@ -335,5 +407,8 @@ void emu_jobs_fini(struct emu_gpu *gpu)
 	pthread_join(jobs->thread, NULL);
 	pthread_mutex_lock(&gpu->lock);
 	jobs->started = false;
+	free(jobs->registers);
+	jobs->registers = NULL;
 	emu_exports_fini(gpu);
+	emu_eventfds_drop(&jobs->eventfds);
 }

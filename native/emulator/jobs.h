@@ -11,6 +11,8 @@
  * - to all other contexts there was a reset (RESET without GUILTY), which harmed nothing of theirs. No
  *   memory is lost.
  * Jobs that waited for it run; also the kernel doesn't hand errors on.
+ * A job whose packet waits for memory lets others run meanwhile; after 10 s (EMU_HANG_NS) it counts as
+ * hung, too.
  */
 #ifndef EMU_JOBS_H
 #define EMU_JOBS_H
@@ -95,6 +97,15 @@ struct emu_ib {
 	uint32_t ip, flags;
 };
 
+/* How deep IBs may call one another. */
+#define EMU_STREAMS 3
+
+/* A place in an IB. */
+struct emu_stream {
+	uint64_t address;
+	uint32_t left; /* dwords from there to its end */
+};
+
 struct emu_job {
 	enum emu_job_kind kind;
 	struct emu_list link;
@@ -107,6 +118,13 @@ struct emu_job {
 	struct emu_context *context; /* IBS: a reference */
 	struct emu_ib *ibs;
 	uint32_t ib_count;
+	/* IBS: the IB in which it is, and where; deeper ones come later. None: that one begins. */
+	uint32_t ib_at, stream_count;
+	struct emu_stream streams[EMU_STREAMS];
+	uint32_t jumps; /* from IB to IB */
+	bool begun;
+	bool polls;              /* it waits for memory to become what a packet says ... */
+	uint64_t polls_since_ns; /* ... since then; 0: it doesn't */
 	struct emu_bo *user_fence_bo; /* IBS: a reference; gets done->number, unless the job fails; or NULL */
 	uint32_t user_fence_offset;
 	struct emu_pte_write *writes;
@@ -117,6 +135,8 @@ struct emu_job {
 struct emu_jobs {
 	pthread_t thread;
 	bool started, ending, paused, running;
+	uint32_t polling; /* jobs that wait for memory, and aren't tried again before another one has run */
+	uint32_t *registers; /* pm4_registers.c's; NULL: all are zero */
 	uint32_t draining; /* somebody waits for a queue to end: pausing doesn't count then */
 	struct emu_list entities; /* with jobs */
 	struct emu_entity kernel; /* clears and moves */
@@ -126,6 +146,7 @@ struct emu_jobs {
 	uint64_t reset_count; /* see above */
 	struct emu_list exports; /* struct emu_export: export.c */
 	uint32_t export_count;
+	struct emu_list eventfds; /* struct emu_eventfd: that wait for a fence */
 	struct emu_context *pstate_holder; /* who set the clocks; NULL: nobody */
 	uint32_t pstate;
 };
@@ -209,6 +230,7 @@ struct emu_syncobj {
 	} *points; /* in order, those that aren't reached, or not known to be */
 	uint32_t point_count, point_room;
 	struct emu_list spares; /* fences, for points to come */
+	struct emu_list eventfds; /* struct emu_eventfd: that wait for a submission */
 	uint32_t spare_count;
 };
 
@@ -231,6 +253,12 @@ void emu_syncobj_add_point(struct emu_syncobj *syncobj, uint64_t point, struct e
 /* The greatest point that is reached; 0 for a binary one. */
 uint64_t emu_syncobj_reached(struct emu_syncobj *syncobj);
 
+/* ---- syncobj_eventfd.c ---------------------------------------------------------------------------- */
+
+void emu_eventfds_submitted(struct emu_syncobj *syncobj); /* it has another fence */
+void emu_eventfds_signal(struct emu_gpu *gpu, const struct emu_fence *fence); /* it is signalled now */
+void emu_eventfds_drop(struct emu_list *list);
+
 /* ---- descriptors --------------------------------------------------------------------------------- */
 
 /* export.c: syncobjs and fences (sync files) as descriptors of pipes, told apart by their inode; the pipe
@@ -247,10 +275,27 @@ void emu_exports_fini(struct emu_gpu *gpu);
 
 /* ---- what runs ------------------------------------------------------------------------------------ */
 
-/* Run one IB; 0 or the negative errno that its fence gets. Called without gpu->lock, which they take for
- * each address that they look up. sdma.c: HW_IP_DMA. pm4.c: GFX and COMPUTE, which do NOPs only. */
-int emu_sdma_run(struct emu_gpu *gpu, struct emu_job *job, const struct emu_ib *ib);
-int emu_pm4_run(struct emu_gpu *gpu, struct emu_job *job, const struct emu_ib *ib);
+/* How long a job may wait for memory before the driver takes it for hung. */
+#define EMU_HANG_NS 10000000000ULL
+
+/* Run a job's IB from where it is. 0, or the negative errno that its fence gets; -EAGAIN: it waits for
+ * memory, and is to be run again later. Called without gpu->lock, which they take for each address that
+ * they look up. sdma.c: HW_IP_DMA. pm4.c: GFX and COMPUTE. */
+int emu_sdma_run(struct emu_gpu *gpu, struct emu_job *job);
+int emu_pm4_run(struct emu_gpu *gpu, struct emu_job *job);
+/* gpu_atomic.c: whole words, as other processors see them. bytes: 4 or 8, and the address is a multiple
+ * of it. 0 or -EFAULT. */
+int emu_gpu_load(struct emu_vm *vm, uint64_t address, uint32_t bytes, uint64_t *ret);
+/* The width of an operation (TC_OP_ATOMIC_*), 4 or 8; 0: it isn't emulated. */
+uint32_t emu_atomic_bytes(uint32_t operation);
+/* Only the compare-and-swap operations look at compare. *old is what was there. */
+int emu_gpu_atomic(struct emu_vm *vm, uint64_t address, uint32_t operation, uint64_t source,
+                   uint64_t compare, uint64_t *old);
+/* Whether an operation with COMMAND 1 is to be tried again. */
+bool emu_atomic_failed(uint32_t operation, uint64_t compare, uint64_t old);
+/* What packets that wait compare: 0 always, then <, <=, ==, !=, >=, >. */
+bool emu_wait_is_over(uint32_t function, uint32_t value, uint32_t reference);
+uint64_t emu_gpu_clock(const struct emu_gpu *gpu); /* as packets and INFO TIMESTAMP read it */
 /* gpu_memory.c: between the process's memory and GPU addresses, or among those; without gpu->lock. 0, or
  * -EFAULT at the first piece that faults. Copies go forward. */
 int emu_gpu_read(struct emu_vm *vm, void *to, uint64_t from, uint64_t bytes);

@@ -3,6 +3,7 @@
  * What differs between kernels, as data. Read from the sources of Linux 6.1.192, 6.12.117 and
  * 7.2.13.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "emu.h"
@@ -35,6 +36,8 @@ static const struct emu_kernel kernels[] = {
 		.syncobj_wait_bytes = 32,
 		.syncobj_timeline_wait_bytes = 40,
 		.create_flags = CREATE_FLAGS_6_1,
+		.fdinfo = EMU_FDINFO_6_1,
+		.vmid_error = -EINVAL,
 	},
 	{
 		.name = "6.12",
@@ -51,11 +54,15 @@ static const struct emu_kernel kernels[] = {
 		.syncobj_wait_bytes = 40,
 		.syncobj_timeline_wait_bytes = 48,
 		.create_flags = CREATE_FLAGS_6_12,
+		.fdinfo = EMU_FDINFO_6_12,
 		.always_clears = true,
 		.has_fault_query = true,
 		.has_max_ibs = true,
 		.has_pcie_info = true,
 		.has_peak_sensors = true,
+		.has_eventfd = true,
+		.counts_engines = true,
+		.has_close_framebuffer = true,
 	},
 	{
 		.name = "7.2",
@@ -72,6 +79,9 @@ static const struct emu_kernel kernels[] = {
 		.syncobj_wait_bytes = 40,
 		.syncobj_timeline_wait_bytes = 48,
 		.create_flags = CREATE_FLAGS_7_2,
+		.fdinfo = EMU_FDINFO_7_2,
+		.vmid_error = -ENOENT,
+		.has_user_queues = true,
 		.always_clears = true,
 		.has_timeline = true,
 		.has_fault_query = true,
@@ -79,6 +89,12 @@ static const struct emu_kernel kernels[] = {
 		.has_pcie_info = true,
 		.has_peak_sensors = true,
 		.has_list_handles = true,
+		.has_eventfd = true,
+		.has_queue_query = true,
+		.counts_engines = true,
+		.tells_gangs = true,
+		.has_close_framebuffer = true,
+		.has_client_name = true,
 		.has_mapping_info = true,
 		.checks_va_overflow = true,
 		.has_doorbell_domain = true,

@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define EMU_ONCHIP 3 /* GDS, GWS, OA */
 
@@ -85,7 +86,8 @@ struct emu_bo {
 	uint8_t metadata[256];
 	uint32_t name;       /* FLINK, 0: none */
 	struct emu_dmabuf *dmabuf; /* NULL: none */
-	void *user_pointer;  /* USERPTR: the process's own memory is its storage */
+	void *user_pointer;  /* USERPTR: a process's own memory is its storage ... */
+	pid_t user_process;  /* ... this one's */
 	bool user_readonly;  /* USERPTR: entries aren't writable, whatever the mapping says */
 	bool user_anonymous; /* USERPTR: refused if a file is mapped there */
 };

@@ -12,10 +12,16 @@
 #define OP_COPY 1
 #define OP_WRITE 2
 #define OP_FENCE 5
+#define OP_POLL_REGMEM 8
+#define OP_ATOMIC 10
 #define OP_CONST_FILL 11
+#define OP_TIMESTAMP 13
 #define SUB_LINEAR 0
+#define SUB_GLOBAL 2
 #define PACKET_DWORDS 8 /* of the longest head */
 
+#define ATOMIC_LOOP (1u << 16)
+#define POLL_MEMORY (1u << 31)
 #define COPY_TMZ (1u << 18)
 #define COPY_CPV (1u << 19) /* v7: a dword on compression follows */
 
@@ -23,6 +29,7 @@
 struct reader {
 	struct emu_gpu *gpu;
 	struct emu_vm *vm;
+	struct emu_job *job;
 	uint64_t address; /* of the packet ... */
 	uint32_t left;    /* ... and the dwords from there to the end of the IB */
 	uint32_t packet[PACKET_DWORDS];
@@ -172,6 +179,66 @@ static int64_t fence_run(struct reader *reader)
 	return error ? error : 4;
 }
 
+/* Header: bit 16 loops until the comparison holds, bit 18 is TMZ, the operation is in bits 31:25. */
+static int64_t atomic_run(struct reader *reader)
+{
+	uint32_t operation = reader->packet[0] >> 25, bytes = emu_atomic_bytes(operation);
+	uint64_t compare = address_at(reader, 5), old;
+	int error;
+
+	if (reader->dwords < 8)
+		return packet_refuse(reader, "the IB ends within it");
+	if (!bytes)
+		return packet_refuse(reader, "its operation isn't emulated");
+	if (!header_is(reader, 0xfe0100ff))
+		return packet_refuse(reader, "unknown bits, or encrypted memory");
+	if (reader->packet[1] & (bytes - 1))
+		return packet_refuse(reader, "its address isn't a multiple of its size");
+	error = emu_gpu_atomic(reader->vm, address_at(reader, 1), operation, address_at(reader, 3),
+	                       compare, &old);
+	if (!error && reader->packet[0] & ATOMIC_LOOP && emu_atomic_failed(operation, compare, old))
+		return -EAGAIN;
+	return error ? error : 8;
+}
+
+/* Header: the function in bits 30:28, bit 31 for memory; the last dword says how often to look. */
+static int64_t poll_run(struct reader *reader)
+{
+	uint32_t header = reader->packet[0];
+	uint64_t value;
+	int error;
+
+	if (reader->dwords < 6)
+		return packet_refuse(reader, "the IB ends within it");
+	if (!(header & POLL_MEMORY) || !header_is(reader, 0xf00000ff) || (header >> 28 & 7) == 7)
+		return packet_refuse(reader, "only memory is polled, and with functions 0 to 6");
+	if (reader->packet[1] & 3)
+		return packet_refuse(reader, "its address isn't a multiple of 4");
+	error = emu_gpu_load(reader->vm, address_at(reader, 1), 4, &value);
+	if (error)
+		return error;
+	if (!emu_wait_is_over(header >> 28 & 7, (uint32_t)value & reader->packet[4],
+	                      reader->packet[3]))
+		return -EAGAIN;
+	return 6;
+}
+
+/* The GPU's clock; sub 0 and 1 would set and read local ones. */
+static int64_t timestamp_run(struct reader *reader)
+{
+	uint64_t now = emu_gpu_clock(reader->gpu);
+	int error;
+
+	if (!header_is(reader, 0xffff) || (reader->packet[0] >> 8 & 0xff) != SUB_GLOBAL)
+		return packet_refuse(reader, "only the global clock is emulated");
+	if (reader->dwords < 3)
+		return packet_refuse(reader, "the IB ends within it");
+	if (reader->packet[1] & 7)
+		return packet_refuse(reader, "its address isn't a multiple of 8");
+	error = emu_gpu_write(reader->vm, address_at(reader, 1), &now, sizeof(now));
+	return error ? error : 3;
+}
+
 static int64_t packet_run(struct reader *reader)
 {
 	uint32_t op = reader->packet[0] & 0xff, sub = reader->packet[0] >> 8 & 0xff;
@@ -186,33 +253,44 @@ static int64_t packet_run(struct reader *reader)
 		return fill_run(reader);
 	if (op == OP_FENCE)
 		return fence_run(reader);
+	if (op == OP_ATOMIC)
+		return atomic_run(reader);
+	if (op == OP_POLL_REGMEM && sub == 0)
+		return poll_run(reader);
+	if (op == OP_TIMESTAMP)
+		return timestamp_run(reader);
 	return packet_refuse(reader, "it isn't emulated");
 }
 
-static int ib_run(struct reader *reader)
+static int packet_next(struct reader *reader)
 {
-	while (reader->left) {
-		int64_t length = packet_read(reader);
+	int64_t length = packet_read(reader);
 
-		if (!length)
-			length = packet_run(reader);
-		if (length < 0)
-			return (int)length;
-		if (length > reader->left)
-			return packet_refuse(reader, "the IB ends within it");
-		reader->address += (uint64_t)length * 4;
-		reader->left -= (uint32_t)length;
-		reader->packets++;
-	}
+	if (!length)
+		length = packet_run(reader);
+	if (length < 0)
+		return (int)length;
+	if (length > reader->left)
+		return packet_refuse(reader, "the IB ends within it");
+	reader->address += (uint64_t)length * 4;
+	reader->left -= (uint32_t)length;
+	reader->packets++;
+	reader->job->polls_since_ns = 0;
 	return 0;
 }
 
-int emu_sdma_run(struct emu_gpu *gpu, struct emu_job *job, const struct emu_ib *ib)
+int emu_sdma_run(struct emu_gpu *gpu, struct emu_job *job)
 {
-	struct reader reader = { .gpu = gpu, .vm = job->vm, .address = ib->address,
-		                 .left = ib->dwords };
-	int error = ib_run(&reader);
+	struct emu_stream *stream = &job->streams[0];
+	struct reader reader = { .gpu = gpu, .vm = job->vm, .job = job,
+		                 .address = stream->address, .left = stream->left };
+	int error = 0;
 
+	while (reader.left && !error)
+		error = packet_next(&reader);
+	*stream = (struct emu_stream){ .address = reader.address, .left = reader.left };
+	if (!error)
+		job->stream_count = 0;
 	pthread_mutex_lock(&gpu->lock);
 	gpu->counts.packets += reader.packets;
 	pthread_mutex_unlock(&gpu->lock);

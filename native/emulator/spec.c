@@ -191,8 +191,10 @@ static int refuse_name(const struct parsing *parsing, const char *name)
 	for (size_t i = 0; i < KNOWN && used < sizeof(names); i++)
 		used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i ? ", " : "",
 		                         known[i].name);
+	/* In the name of a device those are taken out before it comes here: device_emulated.c. */
 	vmkv_text(parsing->error, parsing->error_bytes,
-	          "emulated card: no option \"%s\"; there are %s", name, names);
+	          "emulated card: no option \"%.40s\"; there are %s, and in the name of a device also "
+	          "commit, slabs, safe and wait_us", name, names);
 	return -EINVAL;
 }
 

@@ -19,6 +19,7 @@ int emu_syncobj_new(struct emu_gpu *gpu, struct emu_fence *fence, struct emu_syn
 	syncobj->gpu = gpu;
 	syncobj->references = 1;
 	emu_list_init(&syncobj->spares);
+	emu_list_init(&syncobj->eventfds);
 	emu_fence_get(fence);
 	syncobj->fence = fence;
 	*ret = syncobj;
@@ -48,6 +49,7 @@ void emu_syncobj_put(struct emu_syncobj *syncobj)
 {
 	if (!syncobj || --syncobj->references)
 		return;
+	emu_eventfds_drop(&syncobj->eventfds);
 	emu_syncobj_replace(syncobj, NULL);
 	while (syncobj->spare_count)
 		emu_fence_put(spare_take(syncobj));
@@ -83,6 +85,7 @@ static void fence_set(struct emu_syncobj *syncobj, struct emu_fence *fence)
 	emu_fence_put(syncobj->fence);
 	syncobj->fence = fence;
 	pthread_cond_broadcast(&syncobj->gpu->changed); /* who waits for a submission */
+	emu_eventfds_submitted(syncobj);
 }
 
 void emu_syncobj_replace(struct emu_syncobj *syncobj, struct emu_fence *fence)
@@ -210,11 +213,11 @@ static int submit_wait(struct emu_syncobj *syncobj, uint64_t point, struct emu_f
 	int error, late = 0;
 
 	emu_syncobj_get(syncobj);
-	while ((error = emu_syncobj_fence(syncobj, point, ret)) && !late && !gpu->going)
+	while ((error = emu_syncobj_fence(syncobj, point, ret)) && !late && !emu_wait_is_vain(gpu))
 		late = pthread_cond_timedwait(&gpu->changed, &gpu->lock, &time);
 	emu_syncobj_put(syncobj);
 	if (error)
-		error = gpu->going ? -ENODEV : -ETIME;
+		error = emu_wait_is_vain(gpu) ? -ENODEV : -ETIME;
 	return error;
 }
 

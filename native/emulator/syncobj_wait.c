@@ -72,7 +72,7 @@ static int wait_run(struct emu_gpu *gpu, struct wait *wait)
 	if (fences_take(wait) && !may_miss)
 		return -EINVAL;
 	while (!is_over(wait)) {
-		if (late || gpu->going)
+		if (late || emu_wait_is_vain(gpu))
 			return late ? -ETIME : -ENODEV;
 		late = pthread_cond_timedwait(&gpu->changed, &gpu->lock, &deadline) == ETIMEDOUT;
 		fences_take(wait);
@@ -123,9 +123,12 @@ int emu_syncobj_wait(struct emu_file *file, void *data)
 	struct emu_gpu *gpu = file->gpu;
 	struct wait wait = { .count = args->count_handles, .flags = args->flags,
 		             .deadline_ns = args->timeout_nsec };
-	int error = flags_check(gpu, args->flags, 0,
-	                        gpu->kernel->syncobj_wait_bytes >= sizeof(*args));
+	bool is_new = gpu->kernel->syncobj_wait_bytes >= sizeof(*args);
+	int error = flags_check(gpu, args->flags, 0, is_new);
 
+	/* With the deadline came that waiting for nothing is over at once. */
+	if (!error && is_new && !args->count_handles)
+		return 0;
 	if (!error)
 		error = wait_syncobjs(file, &wait, args->handles, 0);
 	if (!error)
@@ -139,9 +142,11 @@ int emu_syncobj_timeline_wait(struct emu_file *file, void *data)
 	struct emu_gpu *gpu = file->gpu;
 	struct wait wait = { .count = args->count_handles, .flags = args->flags,
 		             .deadline_ns = args->timeout_nsec };
-	int error = flags_check(gpu, args->flags, DRM_SYNCOBJ_WAIT_FLAGS_WAIT_AVAILABLE,
-	                        gpu->kernel->syncobj_timeline_wait_bytes >= sizeof(*args));
+	bool is_new = gpu->kernel->syncobj_timeline_wait_bytes >= sizeof(*args);
+	int error = flags_check(gpu, args->flags, DRM_SYNCOBJ_WAIT_FLAGS_WAIT_AVAILABLE, is_new);
 
+	if (!error && is_new && !args->count_handles)
+		return 0;
 	if (!error)
 		error = wait_syncobjs(file, &wait, args->handles, args->points);
 	if (!error)

@@ -210,7 +210,7 @@ static void line_begin(struct emu_trace_line *line, const struct emu_file *file,
 
 	snprintf(number, sizeof(number), "0x%lx", request);
 	fprintf(line->out, "{\"t_us\":%.3f,\"pid\":%ld,\"tid\":%ld,", (double)line->began_ns / 1000,
-	        (long)getpid(), syscall(SYS_gettid));
+	        (long)emu_caller_process(), syscall(SYS_gettid));
 	fprintf(line->out, "\"card\":%llu,\"file\":%llu,\"ioctl\":\"%s\"",
 	        (unsigned long long)file->gpu->id, (unsigned long long)file->id,
 	        ioctl ? ioctl->name : number);

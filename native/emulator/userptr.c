@@ -24,11 +24,13 @@ static int area_check(const struct emu_bo *bo, const struct area *area)
 int emu_user_memory_check(const struct emu_bo *bo)
 {
 	uint64_t at = (uintptr_t)bo->user_pointer, end = at + bo->bytes;
-	FILE *maps = fopen("/proc/self/maps", "re");
 	struct area area;
 	char line[512];
 	int error = 0;
+	FILE *maps;
 
+	snprintf(line, sizeof(line), "/proc/%d/maps", (int)bo->user_process);
+	maps = fopen(line, "re");
 	if (!maps)
 		return -EFAULT;
 	while (at < end && !error && fgets(line, sizeof(line), maps)) {

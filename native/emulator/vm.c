@@ -137,7 +137,6 @@ static void vm_free(struct emu_vm *vm)
 	emu_resv_fini(&vm->resv);
 	emu_fence_put(vm->last_job);
 	emu_fence_put(vm->last_update);
-	free(vm->mappings);
 	free(vm);
 }
 
@@ -150,6 +149,7 @@ int emu_vm_create(struct emu_file *file, struct emu_vm **ret)
 		return -ENOMEM;
 	vm->gpu = file->gpu;
 	vm->file = file;
+	emu_mappings_init(&vm->mappings);
 	emu_list_init(&vm->freed);
 	emu_list_init(&vm->moved);
 	emu_list_init(&vm->invalidated);
@@ -175,11 +175,33 @@ void emu_vm_destroy(struct emu_vm *vm)
 	if (!vm)
 		return;
 	emu_entity_fini(vm->gpu, &vm->entity);
+	if (vm->gpu->vmid_owner == vm)
+		vm->gpu->vmid_owner = NULL;
 	emu_identity_release(vm);
 	vm_free(vm);
 }
 
 /* ---- the VM ioctl ---------------------------------------------------------------------------- */
+
+/* A VMID of one's own changes nothing here, as each VM has its tables to itself; but only one file may have
+ * one. Linux 6.12 lets those that reserve share it. */
+static int vmid_reserve(struct emu_vm *vm)
+{
+	struct emu_gpu *gpu = vm->gpu;
+
+	if (!gpu->kernel->vmid_error)
+		return 0;
+	if (gpu->vmid_owner && gpu->vmid_owner != vm)
+		return gpu->kernel->vmid_error;
+	gpu->vmid_owner = vm;
+	return 0;
+}
+
+static void vmid_release(struct emu_vm *vm)
+{
+	if (vm->gpu->vmid_owner == vm)
+		vm->gpu->vmid_owner = NULL;
+}
 
 int emu_vm_ioctl(struct emu_file *file, void *data)
 {
@@ -187,12 +209,14 @@ int emu_vm_ioctl(struct emu_file *file, void *data)
 	struct emu_gpu *gpu = file->gpu;
 	int error = 0;
 
-	/* A VMID of one's own changes nothing here: each VM has its tables to itself. */
 	pthread_mutex_lock(&gpu->lock);
 	if (args->in.flags)
 		error = emu_refuse(gpu, -EINVAL, "VM: unknown flags 0x%x", args->in.flags);
-	else if (args->in.op != AMDGPU_VM_OP_RESERVE_VMID &&
-	         args->in.op != AMDGPU_VM_OP_UNRESERVE_VMID)
+	else if (args->in.op == AMDGPU_VM_OP_RESERVE_VMID)
+		error = vmid_reserve(file->vm);
+	else if (args->in.op == AMDGPU_VM_OP_UNRESERVE_VMID)
+		vmid_release(file->vm);
+	else
 		error = emu_refuse(gpu, -EINVAL, "VM: unknown operation %u", args->in.op);
 	pthread_mutex_unlock(&gpu->lock);
 	return error;

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* A page-table entry. Both a PTB's entries and a PDE0 used as one. */
 #define EMU_PTE_VALID (1ULL << 0)
@@ -22,10 +23,21 @@
 
 struct emu_mapping {
 	uint64_t start, last; /* pages, both included */
-	uint64_t offset;      /* bytes in the buffer */
-	uint64_t flags;       /* AMDGPU_VM_* that became the entry's */
+	/* mapping_tree.c's, until it is freed. Searching needs these five only. */
+	struct emu_mapping *left, *right;
+	uint64_t priority;
+	struct emu_list order;
+	uint64_t offset; /* bytes in the buffer */
+	uint64_t flags;  /* AMDGPU_VM_* that became the entry's */
 	struct emu_bo_va *bo_va; /* NULL once freed */
 	struct emu_list link;    /* in valids, invalids or freed */
+	bool valid;              /* in valids */
+};
+
+/* In order of their addresses; they don't overlap. */
+struct emu_mappings {
+	struct emu_mapping *root;
+	struct emu_list order; /* emu_mapping.order */
 };
 
 struct emu_bo_va {
@@ -37,13 +49,15 @@ struct emu_bo_va {
 	struct emu_list status; /* in vm->moved, invalidated or evicted, or in none */
 	bool moved;             /* valids must be written again: the buffer moved */
 	struct emu_fence *last_pt_update;
+	uint64_t told; /* in which of vm->tellings */
 };
 
 struct emu_vm {
 	struct emu_gpu *gpu;
 	struct emu_file *file;
-	struct emu_mapping **mappings; /* sorted by start */
-	uint64_t mapping_count, mapping_room;
+	pid_t user_process; /* whose memory its USERPTR buffers are */
+	struct emu_mappings mappings;
+	uint64_t mapping_count;
 	struct emu_list freed;
 	/* bo_vas that the next submission writes: always-valid ones with invalids or a moved
 	 * buffer, and others whose buffer moved. One that merely has invalids, and isn't always
@@ -62,6 +76,7 @@ struct emu_vm {
 	struct emu_list relocated;   /* tables that no directory entry names yet */
 	struct emu_list tables_freed; /* that go when the jobs pushed so far are done */
 	uint64_t page_table_bytes;
+	uint64_t tellings; /* fdinfo was asked so often */
 	struct emu_tlb *tlb; /* inject=: engines see this; NULL: they see the page tables */
 };
 

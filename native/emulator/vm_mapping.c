@@ -5,60 +5,19 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "vm_parts.h"
 
-/* The first mapping that ends at or after a page; mapping_count if none. */
-static uint64_t mapping_at_or_after(const struct emu_vm *vm, uint64_t page)
+static void mapping_insert(struct emu_vm *vm, struct emu_mapping *mapping, struct emu_mapping *after)
 {
-	uint64_t low = 0, high = vm->mapping_count;
-
-	while (low < high) {
-		uint64_t middle = low + (high - low) / 2;
-
-		if (vm->mappings[middle]->last < page)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
-}
-
-/* Room for more mappings, so that inserting them can't fail. */
-static int mappings_reserve(struct emu_vm *vm, uint64_t more)
-{
-	struct emu_mapping **grown;
-	uint64_t room = vm->mapping_room ? vm->mapping_room : 16;
-
-	while (room < vm->mapping_count + more)
-		room *= 2;
-	if (room == vm->mapping_room)
-		return 0;
-	grown = realloc(vm->mappings, room * sizeof(*grown));
-	if (!grown)
-		return -ENOMEM;
-	vm->mappings = grown;
-	vm->mapping_room = room;
-	return 0;
-}
-
-/* Into the sorted array; pre: room, no overlap. */
-static void mapping_insert(struct emu_vm *vm, struct emu_mapping *mapping)
-{
-	uint64_t i = mapping_at_or_after(vm, mapping->start);
-
-	memmove(&vm->mappings[i + 1], &vm->mappings[i],
-	        (vm->mapping_count - i) * sizeof(vm->mappings[0]));
-	vm->mappings[i] = mapping;
+	emu_mapping_insert(&vm->mappings, mapping, after);
 	vm->mapping_count++;
 }
 
-static void mappings_remove(struct emu_vm *vm, uint64_t first, uint64_t n)
+static void mapping_remove(struct emu_vm *vm, struct emu_mapping *mapping)
 {
-	memmove(&vm->mappings[first], &vm->mappings[first + n],
-	        (vm->mapping_count - first - n) * sizeof(vm->mappings[0]));
-	vm->mapping_count -= n;
+	emu_mapping_remove(&vm->mappings, mapping);
+	vm->mapping_count--;
 }
 
 /* The kernel puts new list entries first, so the newest is written and cleared first. */
@@ -106,11 +65,12 @@ static struct emu_mapping *mapping_create(const struct emu_map_request *request)
 	return mapping;
 }
 
-static void mapping_enter(struct emu_bo_va *bo_va, struct emu_mapping *mapping)
+static void mapping_enter(struct emu_bo_va *bo_va, struct emu_mapping *mapping,
+                          struct emu_mapping *after)
 {
 	mapping->bo_va = bo_va;
 	list_prepend(&bo_va->invalids, &mapping->link);
-	mapping_insert(bo_va->vm, mapping);
+	mapping_insert(bo_va->vm, mapping, after);
 	bo_va_has_invalids(bo_va);
 }
 
@@ -118,49 +78,34 @@ int emu_vm_map(struct emu_bo_va *bo_va, const struct emu_map_request *request)
 {
 	struct emu_vm *vm = bo_va->vm;
 	int error = range_check(bo_va->bo, request->address, request->offset, request->bytes);
-	uint64_t last, i;
-	struct emu_mapping *mapping;
+	struct emu_mapping *mapping, *after;
+	uint64_t last;
 
 	if (error)
 		return error;
 	last = (request->address + request->bytes - 1) >> EMU_PAGE_SHIFT;
-	i = mapping_at_or_after(vm, request->address >> EMU_PAGE_SHIFT);
-	if (i < vm->mapping_count && vm->mappings[i]->start <= last)
+	after = emu_mapping_at_or_after(&vm->mappings, request->address >> EMU_PAGE_SHIFT);
+	if (after && after->start <= last)
 		return -EINVAL;
-	error = mappings_reserve(vm, 1);
-	if (error)
-		return error;
 	mapping = mapping_create(request);
 	if (!mapping)
 		return -ENOMEM;
-	mapping_enter(bo_va, mapping);
+	mapping_enter(bo_va, mapping, after);
 	return 0;
-}
-
-/* Whether a mapping was written: those in invalids have no entries of their own. The kernel finds
- * out by the list in which it is; so does this, at the cost of a walk through the shorter way. */
-static bool mapping_is_valid(const struct emu_bo_va *bo_va, const struct emu_mapping *mapping)
-{
-	EMU_FOR_EACH(item, &bo_va->invalids)
-		if (item == &mapping->link)
-			return false;
-	return true;
 }
 
 int emu_vm_unmap(struct emu_bo_va *bo_va, uint64_t address)
 {
 	struct emu_vm *vm = bo_va->vm;
-	uint64_t page = address >> EMU_PAGE_SHIFT, i = mapping_at_or_after(vm, page);
-	struct emu_mapping *mapping = i < vm->mapping_count ? vm->mappings[i] : NULL;
-	bool valid;
+	uint64_t page = address >> EMU_PAGE_SHIFT;
+	struct emu_mapping *mapping = emu_mapping_at_or_after(&vm->mappings, page);
 
 	if (!mapping || mapping->start != page || mapping->bo_va != bo_va)
 		return -ENOENT;
-	valid = mapping_is_valid(bo_va, mapping);
-	mappings_remove(vm, i, 1);
+	mapping_remove(vm, mapping);
 	emu_list_remove(&mapping->link);
 	mapping->bo_va = NULL;
-	if (valid)
+	if (mapping->valid)
 		list_prepend(&vm->freed, &mapping->link);
 	else
 		free(mapping); /* entries that a split left it stay: the hazard of splitting */
@@ -183,6 +128,7 @@ static void remainder_enter(const struct emu_mapping *whole, struct emu_mapping 
 	if (vm->gpu->options.break_clean_split) {
 		/* The deliberate error: known to be valid, and written again unasked. */
 		list_prepend(&bo_va->valids, &part->link);
+		part->valid = true;
 		bo_va->moved = true;
 		emu_list_remove(&bo_va->status);
 		emu_list_append(&vm->invalidated, &bo_va->status);
@@ -191,14 +137,14 @@ static void remainder_enter(const struct emu_mapping *whole, struct emu_mapping 
 	list_prepend(&bo_va->invalids, &part->link);
 }
 
-/* Take the mappings in [first, last] out of the array, to freed, trimmed to the range. */
+/* Take the mappings in [first, last] out, to freed, trimmed to the range. */
 static void range_free(struct emu_vm *vm, uint64_t first, uint64_t last)
 {
-	uint64_t from = mapping_at_or_after(vm, first), to = from;
+	struct emu_mapping *mapping = emu_mapping_at_or_after(&vm->mappings, first), *next;
 
-	while (to < vm->mapping_count && vm->mappings[to]->start <= last) {
-		struct emu_mapping *mapping = vm->mappings[to++];
-
+	for (; mapping && mapping->start <= last; mapping = next) {
+		next = emu_mapping_next(&vm->mappings, mapping);
+		mapping_remove(vm, mapping);
 		if (mapping->start < first)
 			mapping->start = first;
 		if (mapping->last > last)
@@ -207,23 +153,21 @@ static void range_free(struct emu_vm *vm, uint64_t first, uint64_t last)
 		emu_list_remove(&mapping->link);
 		list_prepend(&vm->freed, &mapping->link);
 	}
-	mappings_remove(vm, from, to - from);
 }
 
-/* Pre: the range is checked, and the array has room for two more. */
+/* Pre: the range is checked. */
 static int range_clear(struct emu_vm *vm, uint64_t first, uint64_t last)
 {
 	struct emu_mapping *before = calloc(1, sizeof(*before)), *after = calloc(1, sizeof(*after));
-	uint64_t i = mapping_at_or_after(vm, first);
+	const struct emu_mapping *mapping = emu_mapping_at_or_after(&vm->mappings, first);
 
 	if (!before || !after) {
 		free(before);
 		free(after);
 		return -ENOMEM;
 	}
-	for (; i < vm->mapping_count && vm->mappings[i]->start <= last; i++) {
-		const struct emu_mapping *mapping = vm->mappings[i];
-
+	for (; mapping && mapping->start <= last;
+	     mapping = emu_mapping_next(&vm->mappings, mapping)) {
 		if (mapping->start < first)
 			remainder_enter(mapping, before, mapping->start, first - 1);
 		if (mapping->last > last)
@@ -237,7 +181,7 @@ static int range_clear(struct emu_vm *vm, uint64_t first, uint64_t last)
 			free(part);
 			continue;
 		}
-		mapping_insert(vm, part);
+		mapping_insert(vm, part, emu_mapping_at_or_after(&vm->mappings, part->start));
 		bo_va_has_invalids(part->bo_va);
 	}
 	return 0;
@@ -247,8 +191,6 @@ int emu_vm_clear(struct emu_vm *vm, uint64_t address, uint64_t bytes)
 {
 	int error = range_check(NULL, address, 0, bytes);
 
-	if (!error)
-		error = mappings_reserve(vm, 2);
 	if (error)
 		return error;
 	return range_clear(vm, address >> EMU_PAGE_SHIFT, (address + bytes - 1) >> EMU_PAGE_SHIFT);
@@ -260,8 +202,6 @@ int emu_vm_replace(struct emu_bo_va *bo_va, const struct emu_map_request *reques
 	int error = range_check(bo_va->bo, request->address, request->offset, request->bytes);
 	struct emu_mapping *mapping;
 
-	if (!error)
-		error = mappings_reserve(vm, 3);
 	if (error)
 		return error;
 	mapping = mapping_create(request);
@@ -272,13 +212,13 @@ int emu_vm_replace(struct emu_bo_va *bo_va, const struct emu_map_request *reques
 		free(mapping);
 		return error;
 	}
-	mapping_enter(bo_va, mapping);
+	mapping_enter(bo_va, mapping, emu_mapping_at_or_after(&vm->mappings, mapping->start));
 	return 0;
 }
 
 static void mapping_leave(struct emu_vm *vm, struct emu_mapping *mapping)
 {
-	mappings_remove(vm, mapping_at_or_after(vm, mapping->start), 1);
+	mapping_remove(vm, mapping);
 	emu_list_remove(&mapping->link);
 	mapping->bo_va = NULL;
 }

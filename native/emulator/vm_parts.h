@@ -31,6 +31,20 @@ static inline uint32_t emu_table_shift(uint32_t level)
 	return level * EMU_TABLE_BITS;
 }
 
+/* ---- mapping_tree.c -------------------------------------------------------------------------- */
+
+void emu_mappings_init(struct emu_mappings *mappings);
+/* The first that ends at or after a page; NULL: none. */
+struct emu_mapping *emu_mapping_at_or_after(const struct emu_mappings *mappings, uint64_t page);
+/* The one behind it, or the first (mapping is NULL); NULL: none. */
+struct emu_mapping *emu_mapping_next(const struct emu_mappings *mappings,
+                                     const struct emu_mapping *mapping);
+/* Before what emu_mapping_at_or_after says of its start. Pre: it overlaps none. Its start stays as it is
+ * until it is removed. */
+void emu_mapping_insert(struct emu_mappings *mappings, struct emu_mapping *mapping,
+                        struct emu_mapping *after);
+void emu_mapping_remove(struct emu_mappings *mappings, struct emu_mapping *mapping);
+
 /* ---- vm_mapping.c: lists only, no page tables ------------------------------------------------ */
 
 struct emu_map_request {

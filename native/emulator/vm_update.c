@@ -246,6 +246,13 @@ static int invalids_write(struct emu_bo_va *bo_va, struct emu_fence **last)
 	return error;
 }
 
+static void mappings_move(struct emu_list *to, struct emu_list *from, bool valid)
+{
+	EMU_FOR_EACH(item, from)
+		EMU_ENTRY(item, struct emu_mapping, link)->valid = valid;
+	emu_list_splice(to, from);
+}
+
 int emu_vm_bo_update(struct emu_bo_va *bo_va)
 {
 	struct emu_vm *vm = bo_va->vm;
@@ -253,7 +260,7 @@ int emu_vm_bo_update(struct emu_bo_va *bo_va)
 	int error;
 
 	if (bo_va->moved)
-		emu_list_splice(&bo_va->invalids, &bo_va->valids);
+		mappings_move(&bo_va->invalids, &bo_va->valids, false);
 	error = invalids_write(bo_va, always_valid ? &vm->last_update : &bo_va->last_pt_update);
 	if (error)
 		return error;
@@ -262,7 +269,7 @@ int emu_vm_bo_update(struct emu_bo_va *bo_va)
 	bo_va->moved = always_valid && !emu_bo_is_preferred(bo_va->bo);
 	if (bo_va->moved)
 		emu_list_append(&vm->evicted, &bo_va->status);
-	emu_list_splice(&bo_va->valids, &bo_va->invalids);
+	mappings_move(&bo_va->valids, &bo_va->invalids, true);
 	return 0;
 }
 

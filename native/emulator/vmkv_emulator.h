@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * An amdgpu kernel driver in user space: what libdrm_amdgpu and its users see of one, with the state
- * behind it: heaps, buffer objects, page tables, contexts, SDMA jobs, syncobjs. No GPU, no /dev, no
- * root, no preload. libdrm stays as the system ships it; vmkv_emulator_attach points its imports of
- * ioctl here for file descriptors of emulated nodes, and lets all others through.
+ * behind it: heaps, buffer objects, page tables, contexts, syncobjs, and jobs of SDMA and PM4 packets, but
+ * no shaders. No GPU, no /dev, no root, no preload. libdrm stays as the system ships it;
+ * vmkv_emulator_attach points its imports of ioctl here for file descriptors of emulated nodes, and lets
+ * all others through.
  *
  * Every function returns 0 or a negative errno and may be called from any thread, unless it says
  * otherwise. A spec is MODEL[?name=value&...]:
@@ -75,6 +76,9 @@ extern "C" {
 #define VMKV_API __attribute__((visibility("default")))
 #endif
 
+/* Where the card says that it is. */
+#define VMKV_EMULATOR_PCI "0000:03:00.0"
+
 /* One emulated card. */
 typedef struct vmkv_emulator vmkv_emulator;
 
@@ -93,8 +97,9 @@ VMKV_API void vmkv_emulator_destroy(vmkv_emulator *emulator);
  * Duplicates of it are the same file. */
 VMKV_API int vmkv_emulator_open(vmkv_emulator *emulator, int *fd);
 
-/* The same with the card's primary node, as /dev/dri/card0 is one: its files are authenticated, and may
- * name buffers (GEM_FLINK) and ask for contexts of high priority. */
+/* The same with the card's primary node, as /dev/dri/card0 is one. Its first file is its master, which may
+ * ask for contexts of high priority. It is authenticated, as are those of processes with CAP_SYS_ADMIN, and
+ * those that the master lets be (AUTH_MAGIC): others may do little. Displays there are none. */
 VMKV_API int vmkv_emulator_open_primary(vmkv_emulator *emulator, int *fd);
 
 /* Close fd, and release its DRM file with all that it holds, as the last close(2) of a real one does.
@@ -104,6 +109,16 @@ VMKV_API int vmkv_emulator_close(int fd);
 
 /* The card of an emulated file: borrowed. NULL: fd is no descriptor of one. */
 VMKV_API vmkv_emulator *vmkv_emulator_of(int fd);
+
+/* Let other programs of this user share the card, with what `vmkv emulate` preloads into them: they find
+ * it by name, a socket's in the abstract namespace. The caller owns *ret. While it is there no file of the
+ * card may be closed other than by close(2); the last close releases it.
+ * -EADDRINUSE: the name is taken. -EINVAL: it is too long. -EMFILE, -ENOMEM. */
+typedef struct vmkv_emulator_server vmkv_emulator_server;
+VMKV_API int vmkv_emulator_serve(vmkv_emulator *emulator, const char *name, vmkv_emulator_server **ret);
+
+/* Before the card is taken away; NULL does nothing. Programs that are left find no card. */
+VMKV_API void vmkv_emulator_serve_end(vmkv_emulator_server *server);
 
 /* What ioctl(2) does on an emulated file: 0 or more, or -1 with errno. ENOTTY: not an emulated file. */
 VMKV_API int vmkv_emulator_ioctl(int fd, unsigned long request, void *argument);
@@ -132,6 +147,18 @@ VMKV_API int vmkv_emulator_count(vmkv_emulator *emulator, const char *ioctl, uin
 /* The name of the ioctl with that index, from 0; NULL past the last. */
 VMKV_API const char *vmkv_emulator_ioctl_name(uint32_t index);
 
+/* What a bus would tell of the card. */
+struct vmkv_emulator_identity {
+	size_t struct_size;
+	uint32_t vendor_id, device_id, subsystem_vendor_id, subsystem_device_id, revision;
+	uint32_t drm_minor;
+	uint64_t vram_bytes, gtt_bytes;
+	char pci_slot[16]; /* VMKV_EMULATOR_PCI */
+};
+
+VMKV_API int vmkv_emulator_identify(const vmkv_emulator *emulator,
+                                    struct vmkv_emulator_identity *ret);
+
 struct vmkv_emulator_stats {
 	size_t struct_size;
 	/* Counts of things that exist, on all files of the card. */
@@ -142,7 +169,7 @@ struct vmkv_emulator_stats {
 	uint64_t ioctls;
 	uint64_t refused;      /* unknown ioctls, flags, chunks and packets */
 	uint64_t submissions;  /* CS accepted */
-	uint64_t packets;      /* SDMA packets that ran */
+	uint64_t packets;      /* of SDMA engines and command processors that ran */
 	uint64_t pte_jobs;     /* page-table jobs that ran ... */
 	uint64_t ptes_written; /* ... and entries that they wrote or cleared */
 	uint64_t evictions;    /* buffers moved from VRAM to GTT ... */
@@ -168,6 +195,11 @@ struct vmkv_emulator_entry {
 };
 
 VMKV_API int vmkv_emulator_walk(int fd, uint64_t address, struct vmkv_emulator_entry *ret);
+
+/* What the driver adds to /proc/PID/fdinfo/FD of a file: its memory and the time of its jobs, in the words of
+ * the card's kernel; without the lines that any file has (pos, flags, mnt_id, ino). *length becomes the whole
+ * text's. -EBADF: not an emulated file. */
+VMKV_API int vmkv_emulator_fdinfo(int fd, char *text, size_t text_bytes, size_t *length);
 
 /* The text of what the emulator refused or failed last (an unknown packet, a fault), "" if nothing;
  * returns the whole text's length. */

@@ -149,6 +149,7 @@ static int wait_fences(struct emu_file *file, union drm_amdgpu_wait_fences *args
 	void *users;
 	int error;
 
+	/* Checked since April 2026, in the older kernels' stable series too. */
 	if (!in.fence_count)
 		return -EINVAL;
 	error = emu_array_in(in.fences, in.fence_count, sizeof(struct drm_amdgpu_fence),

@@ -21,7 +21,7 @@ def declarations(header: str) -> str:
     text = re.sub(r"\[[A-Z]\w*\]", "[...]", text)
     lines = []
     for line in text.splitlines():
-        constant = re.match(r"#define\s+((?:VMKV|DRM|AMDGPU)_\w+)\s+\S", line)
+        constant = re.match(r"#define\s+((?:VMKV|DRM|AMDGPU)_\w+)\s+[^\s\"]", line)
         if constant:
             lines.append(f"#define {constant[1]} ...")
         elif not line.startswith("#"):

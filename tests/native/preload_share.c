@@ -130,10 +130,12 @@ static void account(void)
 /* A file goes with the last of its descriptors and mappings. */
 static void last_close(void)
 {
-	int watch = node_open(), fd = node_open(), copy;
+	int watch = node_open(), fd, copy;
 	uint64_t before = vram_used(watch);
-	volatile uint32_t *words = buffer_map(fd, buffer_create(fd));
+	volatile uint32_t *words;
 
+	fd = node_open();
+	words = buffer_map(fd, buffer_create(fd));
 	copy = fcntl(fd, F_DUPFD_CLOEXEC, 100);
 	close(fd);
 	REQUIRE(vram_used(copy) >= before + BUFFER_BYTES);
@@ -283,6 +285,40 @@ static void bad_pointers(void)
 	REQUIRE(ioctl(-1, DRM_IOCTL_GET_CAP, &info) == -1 && errno == EBADF);
 }
 
+/* Answers that never change, asked often: each is right, and each counts. */
+static void constants(void)
+{
+	int fd = node_open();
+
+	for (int i = 0; i < 1000; i++) {
+		char name[8] = "";
+		uint32_t works = 0, size;
+		struct drm_get_cap cap = { .capability = DRM_CAP_PRIME }, none = { .capability = 99 };
+		struct drm_version version = { .name = name, .name_len = sizeof(name) - 1 };
+		struct drm_amdgpu_info info = { .return_pointer = (uintptr_t)&works,
+			                        .return_size = sizeof(works),
+			                        .query = AMDGPU_INFO_ACCEL_WORKING };
+
+		REQUIRE(!ioctl(fd, DRM_IOCTL_GET_CAP, &cap) && cap.value == 3);
+		REQUIRE(ioctl(fd, DRM_IOCTL_GET_CAP, &none) == -1);
+		REQUIRE(!ioctl(fd, DRM_IOCTL_VERSION, &version));
+		REQUIRE(version.name == name && !strcmp(name, "amdgpu") && version.name_len == 6);
+		REQUIRE(!version.desc && version.desc_len);
+		REQUIRE(!ioctl(fd, DRM_IOCTL_AMDGPU_INFO, &info) && works == 1);
+		/* More different questions than there is room for. */
+		for (size = 1; size <= 40; size++) {
+			uint8_t out[40] = { 0 };
+
+			info = (struct drm_amdgpu_info){ .return_pointer = (uintptr_t)out,
+				                         .return_size = size,
+				                         .query = AMDGPU_INFO_DEV_INFO };
+			if (i < 5)
+				REQUIRE(!ioctl(fd, DRM_IOCTL_AMDGPU_INFO, &info) && out[0] == 0x50);
+			REQUIRE(size == 40 || !out[size]);
+		}
+	}
+}
+
 static void *thread_main(void *argument)
 {
 	int fd = *(int *)argument;
@@ -349,6 +385,62 @@ static void userptr(void)
 	REQUIRE(ioctl(fd, DRM_IOCTL_AMDGPU_GEM_USERPTR, &args) == -1 && errno == EFAULT);
 }
 
+/* A child of vfork has its parent's memory, but descriptors of its own. */
+static void vfork_with(int fd)
+{
+	for (int i = 0; i < 2; i++) {
+		pid_t child = vfork();
+
+		if (!child) {
+			struct drm_gem_close args = { .handle = 77 };
+
+			if (!ioctl(fd, DRM_IOCTL_GEM_CLOSE, &args) || errno != EINVAL)
+				_exit(1);
+			close(fd);
+			close_range(3, ~0U, 0);
+			execl("/bin/true", "true", (char *)NULL);
+			_exit(127);
+		}
+		child_wait(child, 0);
+		REQUIRE(vram_used(fd) >= BUFFER_BYTES);
+	}
+}
+
+#define INHERITED 50
+
+/* Also in a program whose first ioctl is the child's. */
+static void forked_by_vfork(void)
+{
+	int fd = node_open();
+	pid_t child;
+
+	buffer_create(fd);
+	vfork_with(fd);
+	REQUIRE(dup2(fd, INHERITED) == INHERITED);
+	child = fork();
+	if (!child) {
+		execl(program, program, "vfork-first", (char *)NULL);
+		_exit(127);
+	}
+	child_wait(child, 0);
+}
+
+/* The card goes, and what is asked of it fails. */
+static void orphan(void)
+{
+	int fd = node_open();
+	struct drm_amdgpu_info args = { .return_size = 8, .query = AMDGPU_INFO_VRAM_USAGE };
+	uint64_t used;
+
+	args.return_pointer = (uintptr_t)&used;
+	kill(getppid(), SIGKILL);
+	while (!ioctl(fd, DRM_IOCTL_AMDGPU_INFO, &args))
+		usleep(1000);
+	REQUIRE(errno == ENODEV);
+	REQUIRE(open(RENDER, O_RDWR) == -1);
+	puts("gone");
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -358,12 +450,17 @@ int main(int argc, char **argv)
 		{ "inherit", inherit },   { "account", account },     { "last-close", last_close },
 		{ "prime", prime },       { "syncobj", syncobj },     { "killed-waiting", killed_waiting },
 		{ "threads", threads },   { "close-all", close_all }, { "bad-pointers", bad_pointers },
-		{ "userptr", userptr },
+		{ "userptr", userptr },   { "vfork", forked_by_vfork }, { "orphan", orphan },
+		{ "constants", constants },
 	};
 
 	program = argv[0];
 	if (argc == 2 && !strcmp(argv[1], "prime-import")) {
 		prime_import(0);
+		return 0;
+	}
+	if (argc == 2 && !strcmp(argv[1], "vfork-first")) {
+		vfork_with(INHERITED);
 		return 0;
 	}
 	for (size_t i = 0; argc == 2 && i < sizeof(checks) / sizeof(checks[0]); i++) {

@@ -198,14 +198,104 @@ static void an_ib_begins_at_a_multiple_of_32_bytes(void)
 	CHECK_EQ(SUBMIT_IB(ib.va_start += 32; ib.ib_bytes = 32), 0);
 }
 
-static void ibs_of_one_submission_go_to_one_ring(void)
+/* How many packets ran, with nothing under way. */
+static uint64_t packets_before(void)
 {
-	struct drm_amdgpu_cs_chunk_ib a = ib_slot(0), b = ib_of(AMDGPU_HW_IP_DMA, 1, SLOT_VA(0), 8);
-	uint64_t refused = stats(&bench.card).refused;
+	memset(slot(&bench, 0), 0, PAGE);
+	CHECK_EQ(slot_run(&bench, 0), 0);
+	return stats(&bench.card).packets;
+}
 
-	CHECK_EQ(with(AMDGPU_CHUNK_ID_IB, &a, sizeof(a)), 0);
-	CHECK_EQ(with(AMDGPU_CHUNK_ID_IB, &b, sizeof(b)), -EINVAL);
-	CHECK_EQ(stats(&bench.card).refused, refused + 1);
+/* Nobody can wait for those that don't lead. */
+static void packets_await(uint64_t n)
+{
+	for (int i = 0; i < 1000 && stats(&bench.card).packets < n; i++)
+		let_threads_run();
+	CHECK_EQ(stats(&bench.card).packets, n);
+}
+
+/* The fence of a gang is its leader's, which is whose IB comes last; but all of it runs. */
+static void a_submission_may_have_ibs_for_four_rings(void)
+{
+	struct drm_amdgpu_cs_chunk_ib ibs[5] = {
+		ib_of(AMDGPU_HW_IP_COMPUTE, 0, SLOT_VA(1), 8), ib_of(AMDGPU_HW_IP_COMPUTE, 1, SLOT_VA(1), 8),
+		ib_of(AMDGPU_HW_IP_DMA, 1, SLOT_VA(0), 8), ib_of(AMDGPU_HW_IP_DMA, 0, SLOT_VA(0), 8),
+		ib_of(AMDGPU_HW_IP_GFX, 0, SLOT_VA(1), 8),
+	};
+	uint64_t number = 0, before = packets_before();
+	struct chunks chunks = { 0 };
+
+	for (int i = 0; i < 8; i++)
+		slot(&bench, 1)[i] = 0xffff1000;
+	for (int i = 0; i < 4; i++)
+		chunk_add(&chunks, AMDGPU_CHUNK_ID_IB, &ibs[i], sizeof(ibs[i]));
+	CHECK_EQ(chunks_submit(&bench, &chunks, &number), 0);
+	CHECK_EQ(wait_for(&bench, number), 0);
+	packets_await(before + 32);
+	chunk_add(&chunks, AMDGPU_CHUNK_ID_IB, &ibs[4], sizeof(ibs[4]));
+	CHECK_EQ(refused_by(&chunks), -EINVAL);
+}
+
+/* Whichever of them begins: they run beside one another. */
+static void a_gang_may_wait_for_one_another(void)
+{
+	struct drm_amdgpu_cs_chunk_ib compute = ib_of(AMDGPU_HW_IP_COMPUTE, 0, SLOT_VA(1), 14);
+	struct drm_amdgpu_cs_chunk_ib dma = ib_slot(0);
+	uint64_t number = 0, before = packets_before();
+	uint32_t *at = slot(&bench, 1);
+	struct chunks chunks = { 0 };
+
+	memset(slot(&bench, 0), 0, PAGE);
+	bench.words[DATA] = bench.words[DATA + 1] = 0;
+	/* Each says that it is there, and waits for the other. */
+	at = PUT(at, 0xc0033700, 5 << 8 | 1 << 20, LO(DATA_VA), HI(DATA_VA), 1);
+	at = PUT(at, 0xc0053c00, 3 | 1 << 4, LO(DATA_VA + 4), HI(DATA_VA), 1, 0xffffffff, 4);
+	PUT(at, 0xffff1000, 0xffff1000);
+	at = put_write(slot(&bench, 0), DATA_VA + 4, 1);
+	PUT(at, 8 | 3u << 28 | 1u << 31, LO(DATA_VA), HI(DATA_VA), 1, 0xffffffff, 0xa);
+	chunk_add(&chunks, AMDGPU_CHUNK_ID_IB, &compute, sizeof(compute));
+	chunk_add(&chunks, AMDGPU_CHUNK_ID_IB, &dma, sizeof(dma));
+	CHECK_EQ(chunks_submit(&bench, &chunks, &number), 0);
+	CHECK_EQ(wait_for(&bench, number), 0);
+	packets_await(before + 4 + 2 + SLOT_DWORDS - 11);
+}
+
+/* Those that don't lead wait for what the submission depends on, too. */
+static void all_of_a_gang_waits_for_its_dependencies(void)
+{
+	struct drm_amdgpu_cs_chunk_ib member = ib_of(AMDGPU_HW_IP_DMA, 1, SLOT_VA(0), 8), leader = ib_slot(2);
+	struct drm_amdgpu_cs_chunk_dep dep = { .ip_type = AMDGPU_HW_IP_GFX, .ctx_id = bench.context };
+	struct drm_amdgpu_cs_chunk_ib first = ib_of(AMDGPU_HW_IP_GFX, 0, SLOT_VA(1), 8);
+	struct chunks chunks = { 0 }, gang = { 0 };
+	uint64_t number = 0, before = packets_before();
+
+	memset(slot(&bench, 0), 0, 3 * PAGE);
+	bench.words[DATA] = bench.words[DATA + 1] = 0;
+	PUT(slot(&bench, 1), 0xc0053c00, 3 | 1 << 4, LO(DATA_VA), HI(DATA_VA), 1, 0xffffffff, 4, 0xffff1000);
+	put_write(slot(&bench, 0), DATA_VA + 4, 1);
+	chunk_add(&chunks, AMDGPU_CHUNK_ID_IB, &first, sizeof(first));
+	CHECK_EQ(chunks_submit(&bench, &chunks, (uint64_t *)&dep.handle), 0);
+	chunk_add(&gang, AMDGPU_CHUNK_ID_IB, &member, sizeof(member));
+	chunk_add(&gang, AMDGPU_CHUNK_ID_IB, &leader, sizeof(leader));
+	chunk_add(&gang, AMDGPU_CHUNK_ID_DEPENDENCIES, &dep, sizeof(dep));
+	CHECK_EQ(chunks_submit(&bench, &gang, &number), 0);
+	let_threads_run();
+	CHECK_EQ(bench.words[DATA + 1], 0);
+	__atomic_store_n(&bench.words[DATA], 1, __ATOMIC_SEQ_CST);
+	CHECK_EQ(wait_for(&bench, number), 0);
+	packets_await(before + 2 + 4 + SLOT_DWORDS);
+	CHECK_EQ(bench.words[DATA + 1], 1);
+}
+
+/* RADV asks to wait for a submission even where it signals. */
+static void flags_of_a_point_to_signal_are_not_looked_at(void)
+{
+	struct drm_amdgpu_cs_chunk_syncobj point = { .handle = syncobj_make(bench.fd, 0), .flags = 2,
+		                                     .point = 1 };
+
+	CHECK_EQ(with(AMDGPU_CHUNK_ID_SYNCOBJ_TIMELINE_SIGNAL, &point, sizeof(point)), 0);
+	CHECK_EQ(point_wait(bench.fd, point.handle, 1, 0, INT64_MAX), 0);
+	CHECK_EQ(syncobj_end(bench.fd, point.handle), 0);
 }
 
 static void ibs_for_ce_and_encrypted_ones_are_refused(void)
@@ -385,7 +475,10 @@ int main(void)
 	RUN(a_submission_has_so_many_ibs_at_most);
 	RUN(an_ib_is_bounded_from_7_2_on);
 	RUN(an_ib_begins_at_a_multiple_of_32_bytes);
-	RUN(ibs_of_one_submission_go_to_one_ring);
+	RUN(a_submission_may_have_ibs_for_four_rings);
+	RUN(a_gang_may_wait_for_one_another);
+	RUN(all_of_a_gang_waits_for_its_dependencies);
+	RUN(flags_of_a_point_to_signal_are_not_looked_at);
 	RUN(ibs_for_ce_and_encrypted_ones_are_refused);
 	RUN(the_ibs_of_a_submission_run_in_order);
 	RUN(the_user_fence_gets_the_number);

@@ -150,7 +150,7 @@ static void packets_that_are_not_emulated_are_refused_by_name(void)
 		uint32_t header;
 		const char *name;
 	} packets[] = {
-		{ 6, "TRAP" },        { 8, "POLL_REGMEM" }, { 14, "SRBM_WRITE" },
+		{ 6, "TRAP" },        { 8, "POLL_REGMEM" }, { 9, "COND_EXE" },
 		{ 1 | 4 << 8, "COPY" }, { 2 | 1 << 8, "WRITE" }, { 77, "unknown" },
 	};
 
@@ -309,43 +309,73 @@ static void holes_read_as_zeros_and_swallow_writes(void)
 	CHECK_EQ(va_clear(bench.fd, 0, VA, PAGE), 0);
 }
 
-/* ---- other rings --------------------------------------------------------------------------------- */
+/* ---- words, clocks and waiting ------------------------------------------------------------------- */
 
-static int pm4_run(uint32_t ip, uint32_t header)
+#define ATOMIC(operation, loop) (10u | (loop) << 16 | (uint32_t)(operation) << 25)
+
+static void an_atomic_changes_a_word(void)
 {
-	struct drm_amdgpu_cs_chunk_ib ib = ib_of(ip, 0, SLOT_VA(0), 8);
-	union drm_amdgpu_wait_cs args = { .in = { .timeout = UINT64_MAX, .ip_type = ip } };
-	struct chunks chunks = { 0 };
-	int error;
-
-	for (int i = 0; i < 8; i++)
-		slot(&bench, 0)[i] = 0xffff1000;
-	slot(&bench, 0)[3] = header;
-	chunk_add(&chunks, AMDGPU_CHUNK_ID_IB, &ib, sizeof(ib));
-	args.in.ctx_id = bench.context;
-	CHECK_EQ(chunks_submit(&bench, &chunks, (uint64_t *)&args.in.handle), 0);
-	error = call(bench.fd, DRM_IOCTL_AMDGPU_WAIT_CS, &args);
-	if (error) {
-		context_destroy(bench.fd, bench.context);
-		bench.context = context_create(bench.fd);
-	}
-	return error;
+	bench.words[DATA] = 5;
+	PUT(empty(0), ATOMIC(0x0f, 0), LO(DATA_VA), HI(DATA_VA), 7, 0, 0, 0, 0);
+	CHECK_EQ(run(0), 0);
+	CHECK_EQ(bench.words[DATA], 12);
+	/* 64 bits, with a carry */
+	bench.words[DATA] = 0xffffffff;
+	bench.words[DATA + 1] = 1;
+	PUT(empty(0), ATOMIC(0x2f, 0), LO(DATA_VA), HI(DATA_VA), 1, 0, 0, 0, 0);
+	CHECK_EQ(run(0), 0);
+	CHECK_EQ(bench.words[DATA], 0);
+	CHECK_EQ(bench.words[DATA + 1], 2);
+	PUT(empty(0), ATOMIC(0x01, 0), LO(DATA_VA), HI(DATA_VA), 1, 0, 0, 0, 0);
+	CHECK_REFUSED("operation");
+	PUT(empty(0), ATOMIC(0x2f, 0), LO(DATA_VA + 4), HI(DATA_VA), 1, 0, 0, 0, 0);
+	CHECK_REFUSED("multiple");
 }
 
-static void other_rings_take_nops_only(void)
+static void a_looping_atomic_waits_until_its_comparison_holds(void)
 {
-	for (uint32_t ip = AMDGPU_HW_IP_GFX; ip <= AMDGPU_HW_IP_COMPUTE; ip++) {
-		uint64_t refused = stats(&bench.card).refused;
+	uint64_t number = 0;
 
-		CHECK_EQ(pm4_run(ip, 0x80000000), 0);
-		CHECK_EQ(pm4_run(ip, 0xc0031000), 0); /* skips the other four */
-		CHECK_EQ(pm4_run(ip, 0xc0041000), -EINVAL);
-		CHECK_CONTAINS(error_text(&bench), "ends within");
-		CHECK_EQ(pm4_run(ip, 0xc0033700), -EINVAL);
-		CHECK_CONTAINS(error_text(&bench), "WRITE_DATA");
-		CHECK_EQ(pm4_run(ip, 0x00000000), -EINVAL);
-		CHECK_EQ(stats(&bench.card).refused, refused + 3);
-	}
+	bench.words[DATA] = 1;
+	PUT(empty(0), ATOMIC(0x08, 1), LO(DATA_VA), HI(DATA_VA), 0x12345678, 0, 0xdeadbeef, 0, 0x100);
+	CHECK_EQ(slot_submit(&bench, 0, &number), 0);
+	CHECK(is_busy(&bench, number));
+	__atomic_store_n(&bench.words[DATA], 0xdeadbeef, __ATOMIC_SEQ_CST);
+	CHECK_EQ(wait_for(&bench, number), 0);
+	CHECK_EQ(bench.words[DATA], 0x12345678);
+}
+
+static void a_poll_waits_for_memory(void)
+{
+	uint32_t *at = PUT(empty(0), 8 | 3u << 28 | 1u << 31, LO(DATA_VA), HI(DATA_VA), 0x50, 0xf0, 0xa);
+	uint64_t number = 0;
+
+	put_write(at, DATA_VA + 4, 9);
+	bench.words[DATA] = bench.words[DATA + 1] = 0;
+	CHECK_EQ(slot_submit(&bench, 0, &number), 0);
+	CHECK(is_busy(&bench, number));
+	CHECK_EQ(bench.words[DATA + 1], 0);
+	__atomic_store_n(&bench.words[DATA], 0x55, __ATOMIC_SEQ_CST);
+	CHECK_EQ(wait_for(&bench, number), 0);
+	CHECK_EQ(bench.words[DATA + 1], 9);
+	PUT(empty(0), 8 | 3u << 28, LO(DATA_VA), HI(DATA_VA), 0, 0, 0);
+	CHECK_REFUSED("only memory");
+}
+
+static void a_timestamp_is_the_clock_that_info_tells(void)
+{
+	struct drm_amdgpu_info info = { .return_size = 8, .query = AMDGPU_INFO_TIMESTAMP };
+	uint64_t before = 0, after = 0, *told = (uint64_t *)(bench.words + DATA);
+
+	info.return_pointer = (uintptr_t)&before;
+	CHECK_EQ(call(bench.fd, DRM_IOCTL_AMDGPU_INFO, &info), 0);
+	PUT(empty(0), 13 | 2 << 8, LO(DATA_VA), HI(DATA_VA));
+	CHECK_EQ(run(0), 0);
+	info.return_pointer = (uintptr_t)&after;
+	CHECK_EQ(call(bench.fd, DRM_IOCTL_AMDGPU_INFO, &info), 0);
+	CHECK(before <= *told && *told <= after);
+	PUT(empty(0), 13, LO(DATA_VA), HI(DATA_VA));
+	CHECK_REFUSED("clock");
 }
 
 int main(void)
@@ -366,7 +396,10 @@ int main(void)
 	RUN(a_write_to_read_only_memory_faults);
 	RUN(an_unmapped_ib_faults);
 	RUN(holes_read_as_zeros_and_swallow_writes);
-	RUN(other_rings_take_nops_only);
+	RUN(an_atomic_changes_a_word);
+	RUN(a_looping_atomic_waits_until_its_comparison_holds);
+	RUN(a_poll_waits_for_memory);
+	RUN(a_timestamp_is_the_clock_that_info_tells);
 	finish();
 	RUN(all_models_know_all_packets);
 	return 0;

@@ -331,6 +331,40 @@ static void the_vm_ioctl_reserves_vmids_and_refuses_the_rest(void)
 	CHECK_EQ(stats(&card).refused, before + 2);
 }
 
+static void a_vmid_is_reserved_for_one_file(void)
+{
+	static const int errors[] = { -EINVAL, 0, -ENOENT };
+
+	for (int i = 0; i < 3; i++) {
+		struct card other = card_open(all_kernels[i], "");
+		union drm_amdgpu_vm args = { .in = { .op = AMDGPU_VM_OP_RESERVE_VMID } };
+		int second;
+
+		CHECK_EQ(vmkv_emulator_open(other.gpu, &second), 0);
+		CHECK_EQ(call(second, DRM_IOCTL_AMDGPU_VM, &args), 0);
+		args.in.op = AMDGPU_VM_OP_RESERVE_VMID;
+		CHECK_EQ(call(second, DRM_IOCTL_AMDGPU_VM, &args), 0);
+		CHECK_EQ(call(other.fd, DRM_IOCTL_AMDGPU_VM, &args), errors[i]);
+		CHECK_EQ(vmkv_emulator_close(second), 0);
+		CHECK_EQ(call(other.fd, DRM_IOCTL_AMDGPU_VM, &args), 0);
+		card_close(&other);
+	}
+}
+
+static void there_are_no_user_queues(void)
+{
+	FOR_EACH_KERNEL(kernel) {
+		struct card other = card_open(kernel, "");
+		uint64_t argument[16] = { 0 };
+
+		for (uint32_t number = 0x56; number <= 0x58; number++)
+			CHECK_EQ(call(other.fd, _IOWR('d', number, argument), argument),
+			         strcmp(kernel, "7.2") ? -EINVAL : -524);
+		CHECK_EQ(stats(&other).refused, strcmp(kernel, "7.2") ? 3 : 0);
+		card_close(&other);
+	}
+}
+
 /* Against a plain array of pages: MAP, UNMAP, CLEAR and REPLACE at random, each page's place told
  * right after a submission has written all. */
 static void random_operations_match_a_plain_array(void)
@@ -404,6 +438,8 @@ static void run_all(void)
 	RUN(a_failed_replace_clears_nothing);
 	RUN(two_files_have_two_address_spaces);
 	RUN(the_vm_ioctl_reserves_vmids_and_refuses_the_rest);
+	RUN(a_vmid_is_reserved_for_one_file);
+	RUN(there_are_no_user_queues);
 	RUN(random_operations_match_a_plain_array);
 }
 

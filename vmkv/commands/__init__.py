@@ -17,6 +17,7 @@ from vmkv.commands.common import errors_to_exit
 _MODULES = {
     "bench": "vmkv.commands.bench",
     "doctor": "vmkv.commands.doctor",
+    "emulate": "vmkv.commands.emulate",
     "pkg-config": "vmkv.commands.pkg_config",
     "plan": "vmkv.commands.plan",
     "replay": "vmkv.commands.replay",

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Directories, links, and where a path leads.
+ */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "preload.h"
+
+/* The function that a hook stands before, with the hook's own type. */
+#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+/* ---- directories: those of the tree are directories ------------------------------------------ */
+
+HOOK DIR *opendir(const char *path)
+{
+	char buffer[PATH_BYTES];
+
+	return NEXT(opendir)(preload_path(path, buffer));
+}
+
+HOOK int scandir(const char *path, struct dirent ***list, int (*filter)(const struct dirent *),
+                 int (*compare)(const struct dirent **, const struct dirent **))
+{
+	char buffer[PATH_BYTES];
+
+	return NEXT(scandir)(preload_path(path, buffer), list, filter, compare);
+}
+
+HOOK int scandir64(const char *path, struct dirent64 ***list, int (*filter)(const struct dirent64 *),
+                   int (*compare)(const struct dirent64 **, const struct dirent64 **))
+{
+	char buffer[PATH_BYTES];
+
+	return NEXT(scandir64)(preload_path(path, buffer), list, filter, compare);
+}
+
+HOOK int chdir(const char *path)
+{
+	char buffer[PATH_BYTES];
+	const char *found = preload_path(path, buffer);
+	int result = (int)syscall(SYS_chdir, found);
+
+	if (!result && *path == '/')
+		preload_settings.cwd_in_tree = found != path;
+	return result;
+}
+
+HOOK char *getcwd(char *to, size_t bytes)
+{
+	char *result = NEXT(getcwd)(to, bytes);
+
+	if (result)
+		preload_path_hide(result);
+	return result;
+}
+
+/* ---- links ----------------------------------------------------------------------------------- */
+
+/* What a link in the tree says needs no change: it leads on from where it is. */
+HOOK ssize_t readlinkat(int dirfd, const char *path, char *to, size_t bytes)
+{
+	char buffer[PATH_BYTES];
+	uint64_t position = preload_proc_position(path);
+	const char *name;
+	size_t length;
+
+	if (!position)
+		return syscall(SYS_readlinkat, dirfd, preload_path(path, buffer), to, bytes);
+	name = position & EMU_POSITION_PRIMARY ? "/dev/dri/card0" : "/dev/dri/renderD128";
+	length = strlen(name) < bytes ? strlen(name) : bytes;
+	memcpy(to, name, length);
+	return (ssize_t)length;
+}
+
+HOOK ssize_t readlink(const char *path, char *to, size_t bytes)
+{
+	return readlinkat(AT_FDCWD, path, to, bytes);
+}
+
+ssize_t __readlink_chk(const char *path, char *to, size_t bytes, size_t room);
+ssize_t __readlinkat_chk(int dirfd, const char *path, char *to, size_t bytes, size_t room);
+
+HOOK ssize_t __readlink_chk(const char *path, char *to, size_t bytes, size_t room)
+{
+	return readlinkat(AT_FDCWD, path, to, bytes < room ? bytes : room);
+}
+
+HOOK ssize_t __readlinkat_chk(int dirfd, const char *path, char *to, size_t bytes, size_t room)
+{
+	return readlinkat(dirfd, path, to, bytes < room ? bytes : room);
+}
+
+/* ---- where a path leads ---------------------------------------------------------------------- */
+
+HOOK char *realpath(const char *restrict path, char *restrict to)
+{
+	char *(*next)(const char *, char *) = NEXT(realpath);
+	char buffer[PATH_BYTES], *result;
+	uint64_t position = preload_proc_position(path);
+
+	if (position)
+		path = position & EMU_POSITION_PRIMARY ? "/dev/dri/card0" : "/dev/dri/renderD128";
+	result = next(preload_path(path, buffer), to);
+	if (result)
+		preload_path_hide(result);
+	return result;
+}
+
+char *__realpath_chk(const char *path, char *to, size_t room);
+
+HOOK char *__realpath_chk(const char *path, char *to, size_t room)
+{
+	char buffer[PATH_BYTES], *result = NEXT(__realpath_chk)(preload_path(path, buffer), to, room);
+
+	if (result)
+		preload_path_hide(result);
+	return result;
+}
+
+HOOK char *canonicalize_file_name(const char *path)
+{
+	return realpath(path, NULL);
+}
