@@ -64,7 +64,9 @@ def forged() -> Forged:
 
 
 def rewrite(path: Path, file: Forged) -> None:
-    """Change a file that is being read: its state last, as caches do."""
+    """Change a file that is being read: a change more, whose number is written last."""
+    file.header["epoch"] += 1
+    file.sections["state"]["epoch"][0, 0] = file.header["epoch"]
     data = file.to_bytes()
     kind, first = layout.dtype("section"), layout.dtype("header").itemsize
     table = np.frombuffer(data, kind, len(layout.SECTIONS), first)
@@ -73,6 +75,7 @@ def rewrite(path: Path, file: Forged) -> None:
     with path.open("r+b", buffering=0) as out:
         os.pwrite(out.fileno(), data[end:], end)
         os.pwrite(out.fileno(), data[begin:end], begin)
+        os.pwrite(out.fileno(), data[:first], 0)
 
 
 # ---- the follower -------------------------------------------------------------------------------

@@ -199,6 +199,8 @@ def test_each_scrape_is_fresh(directory: Path) -> None:
             path = file.write(directory)
             assert value(scraped(port), "vmkv_sequences", **mine) == 0
             file.add_sequence(0, 3000)
+            file.header["epoch"] += 1
+            file.sections["state"]["epoch"][0, 0] = file.header["epoch"]
             path.write_bytes(file.to_bytes())
             told = scraped(port)
             assert value(told, "vmkv_sequences", **mine) == 1

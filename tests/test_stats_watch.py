@@ -1,6 +1,7 @@
 """`vmkv stats --watch` and --picture: what is where on the card, on a screen and as a picture."""
 
 import fcntl
+import io
 import json
 import os
 import pty
@@ -19,6 +20,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from published_files import PAGE_BYTES, SLAB_PAGES, Forged
 from stats_support import directory, failure, stats
@@ -27,6 +29,7 @@ from vmkv import published, stats_live
 from vmkv.published import Reader, Snapshot, layout
 from vmkv.published.card_map import KINDS, CardMap, live_bytes_by_piece, sizes_of
 from vmkv.published.watching import Watched
+from vmkv.svg import text_width
 
 __all__ = ["directory"]
 PID = os.getpid()
@@ -193,6 +196,46 @@ def test_json_is_an_object_a_line(directory: Path) -> None:
     assert rows[0]["realtime_ns"] < rows[-1]["realtime_ns"]
 
 
+def displayed(output: str, height: int) -> list[str]:
+    """What is on a screen after so much output, of the few sequences that are written."""
+    lines, row = [""] * height, 0
+    for part in re.split(r"(\x1b\[[0-9;?]*[A-Za-z])", output):
+        if match := re.fullmatch(r"\x1b\[(\d+);1H", part):
+            row = int(match[1]) - 1
+        elif part in ("\x1b[2J", "\x1b[J"):
+            first = 0 if part == "\x1b[2J" else row
+            lines[first:] = [""] * (height - first)
+        elif part and not part.startswith("\x1b"):
+            lines[row] = part
+    return lines
+
+
+def test_screen_shows_each_frame(directory: Path) -> None:
+    console = Console(
+        file=io.StringIO(), force_terminal=True, width=100, height=20, color_system=None,
+        legacy_windows=False,
+    )  # fmt: skip
+    assert isinstance(console.file, io.StringIO)
+    file, sampler = forged(), stats_live.Sampler()
+    path = file.write(directory)
+    with Watched() as watched, stats_live.Screen(console, "Waiting.") as screen:
+        for change in ("", "less", "nothing", "more"):
+            if change == "less":
+                file.sections["slab"]["bytes"][1, 0] = 0
+                file.header["epoch"] += 1
+                file.sections["state"]["epoch"][0, 0] = file.header["epoch"]
+            if change == "nothing":
+                path.unlink()
+            else:
+                file.write(directory)
+            rows = sampler.look(watched.now())
+            screen.show(rows)
+            wanted = stats_live.frame(rows, "Waiting.", 100, 20, False)
+            texts = [line.plain.rstrip()[:100] for line in wanted]
+            shown = [line.rstrip() for line in displayed(console.file.getvalue(), 20)]
+            assert shown[1:] == (texts + [""] * 20)[1:20]  # the first has the time
+
+
 @contextmanager
 def on_terminal(*arguments: str, size: tuple[int, int]) -> Iterator[tuple[int, int, bytearray]]:
     """A command on a terminal of so many columns and lines: its pid, the terminal, its output."""
@@ -305,6 +348,22 @@ def test_picture_keeps_within_its_page(directory: Path, tmp_path: Path) -> None:
         x, y = float(element.attrib["x"]), float(element.attrib["y"])
         assert 0 <= x <= x + float(element.attrib["width"]) <= width + 0.01
         assert 0 <= y <= y + float(element.attrib["height"]) <= height + 0.01
+    for element in root.iter("{http://www.w3.org/2000/svg}text"):
+        x, y = float(element.attrib["x"]), float(element.attrib["y"])
+        # As wide as letters are at most: the widest line is a little shorter in fact.
+        size = text_width(element.text or "", float(element.attrib["font-size"]))
+        left = {"start": x, "middle": x - size / 2, "end": x - size}[element.attrib["text-anchor"]]
+        assert 0 <= left <= left + size <= width + 60
+        assert 0 < y < height
+
+
+def test_picture_has_a_row_for_each_of_a_card_s_slabs(directory: Path, tmp_path: Path) -> None:
+    forged(slabs=40).write(directory)
+    path = tmp_path / "card.svg"
+    assert stats("--picture", path).exit_code == 0
+    text = path.read_text(encoding="utf-8")
+    assert "each row a slab of 64 MiB (physical)" in text
+    assert re.findall(r">slab (\d+)<", text)[-1] in ("38", "39")
 
 
 def test_picture_as_png(directory: Path, tmp_path: Path) -> None:
