@@ -1,6 +1,7 @@
 """Options and fixtures of the whole test suite."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,9 @@ from support import NATIVE_COVERAGE, ROOT
 # test, would put the source tree first on the path, where there is no extension module.
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
 os.environ["PYTHONSAFEPATH"] = "1"
+# In the background of a shell SIGINT is ignored, by programs that tests start and interrupt too.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import vmkv  # noqa: E402
 

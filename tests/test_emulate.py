@@ -282,10 +282,8 @@ def test_faults_and_traces(build: Build, tmp_path: Path) -> None:
 def test_signals_are_handed_on(number: signal.Signals, tmp_path: Path) -> None:
     name = number.name.removeprefix("SIG")
     script = f'trap "exit 9" {name}; echo ready; while :; do sleep 0.05; done'
-    # In the background of a shell SIGINT is ignored, and what is ignored isn't handed on.
-    arguments = ["env", "--default-signal", *command("--", "sh", "-c", script)]
     with subprocess.Popen(
-        arguments, env=environment(), stdout=subprocess.PIPE, text=True
+        command("--", "sh", "-c", script), env=environment(), stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
