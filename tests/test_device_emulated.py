@@ -2,20 +2,26 @@
 
 import ctypes.util
 import json
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 
 import vmkv
 from support import run
+from vmkv.replay import replay
+from vmkv.rows import Bytes, Part
+from vmkv.trace_formats import Request
 
 pytestmark = pytest.mark.skipif(
     ctypes.util.find_library("drm_amdgpu") is None, reason="needs libdrm_amdgpu.so.1"
 )
 
 
-def replayed(device: str, layout: str) -> dict[str, object]:
+def replayed(device: str, layout: str) -> dict[str, Any]:
     command = ["replay", "--device", device, "--layout", layout, "--limit", "8"]
-    report: dict[str, object] = json.loads(run("vmkv", *command, "--budget", "2GiB", "--json"))
+    report: dict[str, Any] = json.loads(run("vmkv", *command, "--budget", "2GiB", "--json"))
     return report
 
 
@@ -24,8 +30,33 @@ def test_replay_is_as_on_host(layout: str) -> None:
     host, card = replayed("host", layout), replayed("emulated:gfx1201", layout)
     assert card["checks_failed"] == 0
     assert card["checks_done"] == host["checks_done"]
+    assert host["checks_copied"] == 0
+    assert 0 < card["checks_copied"] < card["checks_done"]
     for name in ("mapped_bytes_peak", "live_bytes_peak", "tokens_written", "bytes_written"):
         assert card[name] == host[name], name
+
+
+def test_copy_engine_sees_what_the_cpu_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Part, "read", cpu_is_deceived(Part.read))
+    requests = [Request(0, 2, 300, 40)]
+    with (
+        vmkv.open("emulated:gfx1201?vram=1GiB&identity=1") as device,
+        vmkv.Cache(device, vmkv.Geometry.preset("qwen3-8b"), budget="256MB") as cache,
+    ):
+        report = replay(cache, requests)
+    assert report.checks_copied > 0
+    assert 0 < report.checks_failed <= report.checks_copied
+    assert "to the copy engine" in report.failures[0]
+
+
+def cpu_is_deceived(read: Callable[..., Bytes]) -> Callable[..., Bytes]:
+    """The copy engine finds other bytes than the CPU."""
+
+    def deceived(*arguments: Any) -> Bytes:
+        rows = read(*arguments)
+        return np.invert(rows) if len(arguments) == 5 and arguments[4] else rows
+
+    return deceived
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,14 @@ from numpy.typing import NDArray
 
 from vmkv.geometry import Tensor
 from vmkv.rows import Bytes, Part
+from vmkv.staging import Staging
 
 Floats = NDArray[np.float32]
 
 _FAILURES_TOLD = 10
+
+# The copy engine reads again what every so many checks of rows have read.
+_CHECKS_PER_COPY = 8
 
 # What attention reads of one head at most, so that its copies as float32 stay small however long
 # sequences are: 16,384 tokens of 128 f16 numbers.
@@ -81,8 +85,10 @@ class Checks:
 
     rng: np.random.Generator
     chunk_tokens: int
+    copies: Staging | None = None  # reads a sample of what the CPU reads
     done: int = 0
     failed: int = 0
+    copied: int = 0  # of those done: rows that came by the copy engine
     failures: list[str] = field(default_factory=list)  # the first few, in words
 
     def note(self, wrong: str, where: str) -> None:
@@ -113,13 +119,24 @@ class Checks:
         """The rows of tokens [first, last) hold what was written."""
         for start in range(first, last, self.chunk_tokens):
             stop = min(start + self.chunk_tokens, last)
-            rows = part.read(layer, start, stop)
-            expected = part.expected(layer, start, stop)[:, : rows.shape[1]]
-            wrong = ""
-            if not np.array_equal(rows, expected):
-                row, byte = np.argwhere(rows != expected)[0]
-                wrong = f"token {start + row} holds something else from byte {byte} on"
+            wrong = self._wrong_rows(part, layer, start, stop, None)
+            if self.copies and self.done % _CHECKS_PER_COPY == 0:
+                wrong = wrong or self._wrong_rows(part, layer, start, stop, self.copies)
+                self.copied += 1
+            elif part.staging:
+                self.copied += 1
             self.note(wrong, f"{part}, layer {layer}")
+
+    def _wrong_rows(
+        self, part: Part, layer: int, first: int, last: int, copies: Staging | None
+    ) -> str:
+        rows = part.read(layer, first, last, copies)
+        expected = part.expected(layer, first, last)[:, : rows.shape[1]]
+        if np.array_equal(rows, expected):
+            return ""
+        row, byte = np.argwhere(rows != expected)[0]
+        reader = "to the copy engine, " if copies else ""
+        return f"{reader}token {first + row} holds something else from byte {byte} on"
 
     def check_attention(self, keys: Part, values: Part, layer: int, heads: int) -> None:
         """Attention over spans is attention over plain arrays that hold what was written. Both run

@@ -145,12 +145,14 @@ class Part:
         row_bytes = self.tensor.row_bytes
         return self.bank.cut(self._start(layer) + first * row_bytes, last - first, row_bytes)
 
-    def read(self, layer: int, first: int, last: int) -> Bytes:
-        """What rows hold, through the sequence's span: (last - first, bytes without padding)."""
+    def read(self, layer: int, first: int, last: int, staging: Staging | None = None) -> Bytes:
+        """What rows hold, through the sequence's span: (last - first, bytes without padding).
+        staging: read by that, though the CPU could."""
         span = self.span(layer)
         bounds = () if self.is_state else (first, last)
+        staging = staging or self.staging
         rows: NDArray[Any] = (
-            StagedRows(self.staging, span, *bounds).read() if self.staging else span.numpy(*bounds)
+            StagedRows(staging, span, *bounds).read() if staging else span.numpy(*bounds)
         )
         held: Bytes = rows.reshape(last - first, -1).view(np.uint8)
         return held

@@ -74,6 +74,8 @@ def _rows(report: Report) -> Iterator[tuple[str, str, str]]:
         yield "", f"{report.write_ratio:.2f}", "of the speed of a plain loop in C (see --floor)"
     yield "time", f"{report.total_seconds:.1f} s", "in all"
     yield "checks", f"{report.checks_done:,}", "done"
+    if report.checks_copied:
+        yield "", f"{report.checks_copied:,}", "of them by the card's copy engine"
     yield "", f"{report.checks_failed:,}", "failed"
 
 
