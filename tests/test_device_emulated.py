@@ -10,9 +10,10 @@ import pytest
 
 import vmkv
 from support import run
-from vmkv.replay import replay
+from vmkv.replay import Report, replay
 from vmkv.rows import Bytes, Part
 from vmkv.trace_formats import Request
+from vmkv.traces import read_trace
 
 pytestmark = pytest.mark.skipif(
     ctypes.util.find_library("drm_amdgpu") is None, reason="needs libdrm_amdgpu.so.1"
@@ -34,6 +35,36 @@ def test_replay_is_as_on_host(layout: str) -> None:
     assert 0 < card["checks_copied"] < card["checks_done"]
     for name in ("mapped_bytes_peak", "live_bytes_peak", "tokens_written", "bytes_written"):
         assert card[name] == host[name], name
+
+
+def replayed_under(faults: str) -> Report:
+    name = f"emulated:gfx1201?identity=1&window=256GiB&inject={faults}"
+    requests = read_trace(limit=8)
+    with (
+        vmkv.open(name) as device,
+        vmkv.Cache(
+            device, vmkv.Geometry.preset("qwen3-8b"), budget="1GiB", max_slots=4, max_tokens=8192
+        ) as cache,
+    ):
+        return replay(cache, requests)
+
+
+@pytest.mark.parametrize(
+    ("fault", "mode"),
+    [
+        ("stale-translation", "never-reuse-addresses"),
+        ("late-visibility", "wait-after-map"),
+        ("alias-diverges", "no-alias"),
+    ],
+)
+def test_replay_needs_the_safe_mode_of_a_fault(fault: str, mode: str) -> None:
+    assert replayed_under(fault).checks_failed > 0
+    assert replayed_under(f"{fault}&safe={mode}").checks_failed == 0
+
+
+@pytest.mark.parametrize("fault", ["transient-enomem", "silent-gtt"])
+def test_replay_copes_with_some_faults(fault: str) -> None:
+    assert replayed_under(fault).checks_failed == 0
 
 
 def test_copy_engine_sees_what_the_cpu_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,6 +118,16 @@ IDENTITY = f"{CARD}&identity=1"  # the tests' own pointers work too
 OLD = "emulated:gfx1100?vram=8GiB&kernel=6.1"
 NEW = f"{CARD}&kernel=7.2"
 BY_BUFFER = f"{NEW}&commit=bo"
+# Faults of a card, each with the safe mode that it is for, or with none where none is needed.
+SURVIVED = (
+    "stale-translation&safe=never-reuse-addresses",
+    "late-visibility&safe=wait-after-map",
+    "alias-diverges&safe=no-alias",
+    "stale-translation,late-visibility,alias-diverges"
+    "&safe=never-reuse-addresses,wait-after-map,no-alias",
+    "transient-enomem",
+    "silent-gtt",
+)
 # Those that know nothing of the device that they are on.
 COMMON = (
     "budget", "cache", "cache_errors", "device", "device_checking", "device_checking_modes",
@@ -132,6 +142,8 @@ ON_CARDS: list[tuple[str, str, str, tuple[str, ...]]] = [
     # Contents are read by the copy engine alone.
     *((ADDRESS, "test_model", device, ("--operations", "4400"))
       for device in (CARD, OLD, NEW, BY_BUFFER, f"{CARD}&slabs=listed", f"{CARD}&seed=1")),
+    *((ADDRESS, "test_model", f"{CARD}&inject={faults}", ("--operations", "1100"))
+      for faults in SURVIVED),
     *((ADDRESS, name, device, ())
       for device in (OLD, BY_BUFFER) for name in ("test_emulated_leaks", "test_emulated_lives")),
     (THREAD, "test_threads", IDENTITY, ()),
