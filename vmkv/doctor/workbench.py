@@ -120,6 +120,7 @@ class Workbench:
             # From the top, where engines that share the address space come last.
             self._range = device.va_alloc(ADDRESS_BYTES, alignment=2 * MIB, replayable=True)
             undo.callback(self._range.close)
+            self._settle_engine()
             self._undo = undo.pop_all()
 
     # ---- the engine --------------------------------------------------------------------------
@@ -163,7 +164,13 @@ class Workbench:
         self.sdma.clear()
         self.sdma.close()
         self.sdma = self.retry(lambda: drm.Sdma(self.device))
+        self._settle_engine()
         self.commit()
+
+    def _settle_engine(self) -> None:
+        """The engine's packets lie in a new mapping. One that comes into view while they are read
+        shows half of them, which can hang the card: it gets its time first."""
+        time.sleep(LATE_LIMIT_S)
 
     def is_lost(self) -> bool:
         """Whether the card lost its memory since the beginning, or doesn't answer any more."""
