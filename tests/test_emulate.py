@@ -162,11 +162,12 @@ def test_replay_is_the_same(tmp_path: Path) -> None:
 
 
 def counted(report: dict[str, object]) -> dict[str, object]:
-    """Of a replay's report, all but what differs from run to run."""
+    """Of a replay's report, all but what differs from run to run, and from where the CPU can't
+    look: there the copy engine reads every row, not a sample."""
     return {
         name: counted(value) if isinstance(value, dict) else value
         for name, value in report.items()
-        if not name.endswith("seconds") and name != "device"
+        if not name.endswith("seconds") and name not in ("device", "checks_copied")
     }
 
 

@@ -17,7 +17,7 @@ THEIRS = Path("/usr/include/libdrm")
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 CONSTANT = re.compile(r"^#\s*define\s+((?:AMDGPU|DRM)_[A-Z]\w*)[ \t]+(\S.*)$", re.MULTILINE)
 TOP = re.compile(r"^(struct|union)\s+(drm_\w+)\s*\{(.*?)^\};", re.MULTILINE | re.DOTALL)
-FIELD = re.compile(r"\*?(\w+)\s*(?:\[\w+\])*$")
+FIELD = re.compile(r"\*?(\w+)\s*((?:\[\w+\])*)$")
 # These count what there is, and grow.
 GROWING = {"AMDGPU_GEM_DOMAIN_MASK", "AMDGPU_HW_IP_NUM"}
 # Of an ioctl's number, the bits without the argument's size.
@@ -51,7 +51,8 @@ def members(body: str, prefix: str = "") -> list[str]:
             path = prefix + (name.group(1) if name else "")
             if inner:
                 anonymous = path.endswith(("struct", "union"))
-                found += members(inner, prefix if anonymous else f"{path}.")
+                element = "[0]" if name and name.group(2) else ""
+                found += members(inner, prefix if anonymous else f"{path}{element}.")
             elif name:
                 found.append(path)
             statement, inner = "", ""
