@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "memory_parts.h"
 
@@ -253,6 +252,11 @@ int emu_bo_create(struct emu_gpu *gpu, const struct emu_bo_request *request, str
 }
 
 /* ---- using ----------------------------------------------------------------------------------- */
+
+uint32_t emu_bo_told_domains(const struct emu_bo *bo)
+{
+	return bo->spilled ? AMDGPU_GEM_DOMAIN_VRAM : bo->preferred_domains;
+}
 
 struct emu_resv *emu_bo_resv(struct emu_bo *bo)
 {

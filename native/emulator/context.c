@@ -75,7 +75,7 @@ int emu_context_ring(struct emu_context *context, uint32_t ip, uint32_t instance
 		*place = calloc(1, sizeof(**place));
 		if (!*place)
 			return -ENOMEM;
-		emu_entity_init(gpu, &(*place)->entity);
+		emu_entity_init(&(*place)->entity);
 		(*place)->next = 1;
 	}
 	*ret = *place;

@@ -33,17 +33,6 @@ static uint32_t listed_count(const struct emu_cs *cs)
 	return cs->list ? cs->list->count : 0;
 }
 
-static struct emu_bo_va *bo_va_find(const struct emu_vm *vm, struct emu_bo *bo)
-{
-	EMU_FOR_EACH(item, &bo->bo_vas) {
-		struct emu_bo_va *bo_va = EMU_ENTRY(item, struct emu_bo_va, bo_link);
-
-		if (bo_va->vm == vm)
-			return bo_va;
-	}
-	return NULL;
-}
-
 static int buffers_validate(struct emu_cs *cs)
 {
 	uint64_t budget = move_budget(cs->gpu);
@@ -65,7 +54,7 @@ static int vm_update(struct emu_cs *cs)
 	if (!listed)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < n; i++)
-		listed[i] = bo_va_find(cs->file->vm, cs->list->items[i].bo);
+		listed[i] = emu_bo_va_find(cs->file->vm, cs->list->items[i].bo);
 	error = emu_vm_submit(cs->file->vm, listed, n, emu_cs_job(cs));
 	free(listed);
 	return error;

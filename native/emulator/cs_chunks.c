@@ -43,7 +43,7 @@ void emu_cs_chunks_put(struct emu_cs *cs)
 
 /* ---- the first pass ------------------------------------------------------------------------------ */
 
-static uint32_t ibs_max(uint32_t ip)
+uint32_t emu_ibs_most(uint32_t ip)
 {
 	if (ip == AMDGPU_HW_IP_GFX)
 		return 192;
@@ -80,7 +80,7 @@ static int ib_look(struct emu_cs *cs, const struct drm_amdgpu_cs_chunk_ib *ib)
 
 	if (error)
 		return error;
-	if (cs->members[i].ib_count >= ibs_max(ib->ip_type))
+	if (cs->members[i].ib_count >= emu_ibs_most(ib->ip_type))
 		return -EINVAL;
 	cs->members[i].ib_count++;
 	cs->leader = i;

@@ -26,6 +26,8 @@
 #define EMU_PAGE_SHIFT 12
 #define EMU_HUGE_PAGES 512ULL /* of 4 KiB in what one PDE0 covers */
 #define EMU_ADDRESS_BITS 48
+#define EMU_HOLE_BEGIN 0x800000000000ULL /* from here ... */
+#define EMU_HOLE_END 0xffff800000000000ULL /* ... to here are no addresses */
 
 struct emu_gpu;
 struct emu_file;
@@ -68,6 +70,18 @@ void *emu_ids_remove(struct emu_ids *ids, uint32_t id);         /* NULL: none */
 void *emu_ids_next(const struct emu_ids *ids, uint32_t *id);
 void emu_ids_fini(struct emu_ids *ids);
 
+/* ---- numbers that look like random ones ------------------------------------------------------- */
+
+/* The nth of splitmix64 is that of n times its step. */
+#define EMU_MIX_STEP 0x9e3779b97f4a7c15
+
+static inline uint64_t emu_mix(uint64_t z)
+{
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+	return z ^ (z >> 31);
+}
+
 /* ---- kernels and cards are data -------------------------------------------------------------- */
 
 /* Whose fdinfo a kernel has. */
@@ -93,7 +107,6 @@ struct emu_kernel {
 	bool has_peak_sensors;  /* INFO SENSOR knows the peak clocks */
 	bool has_list_handles, has_mapping_info;
 	bool checks_va_overflow;
-	bool has_doorbell_domain;
 	bool has_eventfd, has_client_name;
 	bool has_close_framebuffer;
 	int vmid_error;         /* of a second file that reserves a VMID; 0: it may */
@@ -154,6 +167,7 @@ struct emu_options {
 };
 
 int emu_options_parse(const char *spec, struct emu_options *options, char *error, size_t n);
+bool emu_number_parse(const char *text, uint64_t *ret); /* all of text is a whole number */
 
 /* ---- the card -------------------------------------------------------------------------------- */
 
@@ -310,8 +324,7 @@ size_t emu_fdinfo(struct emu_file *file, char *text, size_t room);
 /* Open the card's primary node, or its render node. */
 int emu_file_open(struct emu_gpu *gpu, bool primary, int *fd);
 
-/* Called by files.c as a file opens and is released; they leave nothing behind. */
-int emu_file_memory_init(struct emu_file *file);
+/* Called by files.c as a file is released; they leave nothing behind. */
 void emu_file_memory_fini(struct emu_file *file); /* closes all handles */
 void emu_file_jobs_fini(struct emu_file *file);   /* waits for its jobs; contexts, lists, syncobjs */
 

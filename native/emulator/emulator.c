@@ -61,16 +61,10 @@ VMKV_API size_t vmkv_emulator_error(vmkv_emulator *emulator, char *text, size_t 
 
 static int lock_init(struct emu_gpu *gpu)
 {
-	pthread_condattr_t attributes;
-	int err = pthread_condattr_init(&attributes);
+	int err = emu_condition_init(&gpu->changed);
 
 	if (err)
-		return -err;
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	err = pthread_cond_init(&gpu->changed, &attributes);
-	pthread_condattr_destroy(&attributes);
-	if (err)
-		return -err;
+		return err;
 	err = pthread_mutex_init(&gpu->lock, NULL);
 	if (err)
 		pthread_cond_destroy(&gpu->changed);

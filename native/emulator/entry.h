@@ -89,14 +89,15 @@ void emu_trace_end(struct emu_trace_line *line, const void *data, int result);
 void emu_trace_chunks(FILE *out, const struct drm_amdgpu_cs_in *cs);
 void emu_trace_entries(FILE *out, const struct drm_amdgpu_bo_list_in *list);
 
-/* ---- fdinfo.c -------------------------------------------------------------------------------- */
-
-/* What the driver adds to /proc/PID/fdinfo/FD; returns the whole text's length. Without gpu->lock. */
-size_t emu_fdinfo(struct emu_file *file, char *text, size_t bytes);
-
 /* ---- clock.c --------------------------------------------------------------------------------- */
 
 uint64_t emu_now_ns(void); /* CLOCK_MONOTONIC */
 void emu_wait_until_ns(uint64_t when); /* exact: spins for the last stretch */
+
+/* ---- thread.c -------------------------------------------------------------------------------- */
+
+/* A thread of the card's own, which gets no signals but those of its faults. 0 or -ENOMEM. */
+int emu_thread_start(pthread_t *ret, void *(*run)(void *), void *argument);
+int emu_condition_init(pthread_cond_t *condition); /* its times are CLOCK_MONOTONIC's */
 
 #endif

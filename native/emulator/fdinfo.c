@@ -50,7 +50,7 @@ static enum region place_of(const struct emu_bo *bo)
 static void usage_add(struct usage *usage, const struct emu_bo *bo)
 {
 	bool is_shared = bo->handle_count > 1 || bo->dmabuf;
-	enum region wanted = region_of(bo->preferred_domains), is = place_of(bo);
+	enum region wanted = region_of(emu_bo_told_domains(bo)), is = place_of(bo);
 
 	usage->total[wanted] += bo->bytes;
 	usage->resident[is] += bo->bytes;

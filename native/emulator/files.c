@@ -17,7 +17,6 @@
 #include "entry.h"
 #include "preload/protocol.h"
 
-
 /* Protects the list of cards, and all references of files; with the card's lock also the cards'
  * lists of files. Taken before a card's lock. */
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -208,13 +207,8 @@ static int file_init(struct emu_gpu *gpu, struct emu_file *file)
 
 	pthread_mutex_lock(&gpu->lock);
 	err = emu_vm_create(file, &file->vm);
-	if (!err) {
-		err = emu_file_memory_init(file);
-		if (err)
-			emu_vm_destroy(file->vm);
-		else
-			emu_auth_open(file);
-	}
+	if (!err)
+		emu_auth_open(file);
 	pthread_mutex_unlock(&gpu->lock);
 	return err;
 }

@@ -61,9 +61,7 @@ static int create_info_get(const struct emu_bo *bo, const struct drm_amdgpu_gem_
 {
 	const struct drm_amdgpu_gem_create_in info = { .bo_size = bo->bytes,
 		                                       .alignment = bo->alignment,
-		                                       .domains = bo->spilled
-		                                                      ? AMDGPU_GEM_DOMAIN_VRAM
-		                                                      : bo->preferred_domains,
+		                                       .domains = emu_bo_told_domains(bo),
 		                                       .domain_flags = bo->flags };
 
 	return emu_copy_out(args->value, &info, sizeof(info));
@@ -174,7 +172,7 @@ static int handles_copy(const struct emu_file *file, uint64_t to)
 		const struct drm_amdgpu_gem_list_handles_entry entry = {
 			.gem_handle = id,
 			.size = bo->bytes,
-			.preferred_domains = bo->preferred_domains,
+			.preferred_domains = emu_bo_told_domains(bo),
 			.alloc_flags = bo->flags,
 			.alignment = bo->alignment,
 		};

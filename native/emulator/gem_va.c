@@ -5,13 +5,10 @@
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdlib.h>
 
 #include "vm_parts.h"
 
-#define VA_HOLE_BEGIN 0x800000000000ULL
-#define VA_HOLE_END 0xffff800000000000ULL
 #define VA_MASK ((1ULL << EMU_ADDRESS_BITS) - 1)
 
 #define VALID_FLAGS                                                                                \
@@ -48,7 +45,7 @@ static int address_check(struct va_call *call)
 
 	if (address < kernel->va_bottom)
 		return address_refuse(call, "begin below the lowest address");
-	if (address >= VA_HOLE_BEGIN && address < VA_HOLE_END)
+	if (address >= EMU_HOLE_BEGIN && address < EMU_HOLE_END)
 		return address_refuse(call, "begin in the hole of the address space");
 	address &= VA_MASK;
 	/* Older kernels let the sum wrap around. */
@@ -96,19 +93,8 @@ static int bo_va_find(struct va_call *call)
 {
 	if (call->args->operation == AMDGPU_VA_OP_CLEAR)
 		return 0;
-	if (!call->bo) {
-		call->bo_va = call->vm->prt_va;
-		return 0;
-	}
-	EMU_FOR_EACH(item, &call->bo->bo_vas) {
-		struct emu_bo_va *bo_va = EMU_ENTRY(item, struct emu_bo_va, bo_link);
-
-		if (bo_va->vm == call->vm) {
-			call->bo_va = bo_va;
-			return 0;
-		}
-	}
-	return -ENOENT;
+	call->bo_va = call->bo ? emu_bo_va_find(call->vm, call->bo) : call->vm->prt_va;
+	return call->bo_va ? 0 : -ENOENT;
 }
 
 /* ---- syncobjs (7.2) -------------------------------------------------------------------------- */

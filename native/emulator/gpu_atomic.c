@@ -24,40 +24,18 @@
 #define INCREMENT 0x18u
 #define DECREMENT 0x19u
 
-struct word {
-	uint8_t *memory; /* NULL: reads give zeros, writes are dropped */
-	uint32_t bytes;
-	bool foreign; /* a process's own */
-	pid_t process;
-};
-
-static int word_find(struct emu_vm *vm, uint64_t address, uint32_t bytes, bool write, struct word *ret)
+static bool is_shared(const struct emu_piece *word)
 {
-	struct emu_gpu *gpu = vm->gpu;
-	const uint8_t *view = gpu->memory.view;
-	uint64_t room = bytes;
-	int error;
-
-	pthread_mutex_lock(&gpu->lock);
-	error = emu_vm_access(vm, address, write, &room, &ret->memory);
-	ret->process = vm->user_process;
-	pthread_mutex_unlock(&gpu->lock);
-	ret->bytes = bytes;
-	ret->foreign = !error && ret->memory &&
-	               (ret->memory < view || ret->memory >= view + gpu->memory.view_bytes);
-	return error;
+	return word->memory && !word->foreign;
 }
 
-static int word_load(const struct word *word, uint64_t *ret)
+static int word_load(const struct emu_piece *word, uint64_t *ret)
 {
 	uint64_t value = 0;
 	int error = 0;
 
-	if (!word->memory)
-		value = 0;
-	else if (word->foreign)
-		error = emu_process_copy_in(word->process, &value,
-		                            (uint64_t)(uintptr_t)word->memory, word->bytes);
+	if (!is_shared(word))
+		error = emu_piece_read(word, &value, word->bytes);
 	else if (word->bytes == 8)
 		value = __atomic_load_n((uint64_t *)(void *)word->memory, __ATOMIC_SEQ_CST);
 	else
@@ -69,8 +47,8 @@ static int word_load(const struct word *word, uint64_t *ret)
 
 int emu_gpu_load(struct emu_vm *vm, uint64_t address, uint32_t bytes, uint64_t *ret)
 {
-	struct word word;
-	int error = word_find(vm, address, bytes, false, &word);
+	struct emu_piece word;
+	int error = emu_piece_find(vm, address, false, bytes, &word);
 
 	return error ? error : word_load(&word, ret);
 }
@@ -122,17 +100,14 @@ static uint64_t result_of(uint32_t operation, uint64_t old, uint64_t source, uin
 }
 
 /* Put `value` there if it is still `old`. 0, -EAGAIN with what it is in *old, or an error. */
-static int word_exchange(const struct word *word, uint64_t *old, uint64_t value)
+static int word_exchange(const struct emu_piece *word, uint64_t *old, uint64_t value)
 {
 	uint32_t narrow = (uint32_t)*old;
 	bool done;
 
-	if (!word->memory)
-		return 0;
 	/* The process's own memory can be written from outside, but not together with the reading. */
-	if (word->foreign)
-		return emu_process_copy_out(word->process, (uint64_t)(uintptr_t)word->memory, &value,
-		                            word->bytes);
+	if (!is_shared(word))
+		return emu_piece_write(word, &value, word->bytes);
 	if (word->bytes == 8)
 		return __atomic_compare_exchange_n((uint64_t *)(void *)word->memory, old, value, false,
 		                                   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) ? 0 : -EAGAIN;
@@ -150,9 +125,9 @@ static uint64_t narrowed(uint32_t operation, uint64_t value)
 int emu_gpu_atomic(struct emu_vm *vm, uint64_t address, uint32_t operation, uint64_t source,
                    uint64_t compare, uint64_t *old)
 {
-	struct word word;
+	struct emu_piece word;
 	uint64_t was = 0, value;
-	int error = word_find(vm, address, emu_atomic_bytes(operation), true, &word);
+	int error = emu_piece_find(vm, address, true, emu_atomic_bytes(operation), &word);
 
 	source = narrowed(operation, source);
 	compare = narrowed(operation, compare);

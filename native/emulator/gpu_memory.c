@@ -2,7 +2,6 @@
  *
  * Accesses of the card's engines: by GPU address, piece by piece, each piece translated when its turn comes.
  */
-#include <errno.h>
 #include <string.h>
 
 #include "emu.h"
@@ -11,15 +10,8 @@
 #define BURST_BYTES 64
 #define BOUNCE_BYTES 4096
 
-struct piece {
-	uint8_t *memory; /* NULL: reads give zeros, writes are dropped */
-	uint64_t bytes;
-	bool foreign; /* a process's own (USERPTR), which it may have unmapped */
-	pid_t process;
-};
-
-static int piece_find(struct emu_vm *vm, uint64_t address, bool write, uint64_t bytes,
-                      struct piece *ret)
+int emu_piece_find(struct emu_vm *vm, uint64_t address, bool write, uint64_t bytes,
+                   struct emu_piece *ret)
 {
 	struct emu_gpu *gpu = vm->gpu;
 	const uint8_t *view = gpu->memory.view;
@@ -28,14 +20,14 @@ static int piece_find(struct emu_vm *vm, uint64_t address, bool write, uint64_t 
 	ret->bytes = bytes;
 	pthread_mutex_lock(&gpu->lock);
 	error = emu_vm_access(vm, address, write, &ret->bytes, &ret->memory);
+	ret->process = vm->user_process;
 	pthread_mutex_unlock(&gpu->lock);
 	ret->foreign = !error && ret->memory &&
 	               (ret->memory < view || ret->memory >= view + gpu->memory.view_bytes);
-	ret->process = vm->user_process;
 	return error;
 }
 
-static int piece_read(const struct piece *piece, void *to, uint64_t bytes)
+int emu_piece_read(const struct emu_piece *piece, void *to, uint64_t bytes)
 {
 	if (!piece->memory)
 		memset(to, 0, bytes);
@@ -47,7 +39,7 @@ static int piece_read(const struct piece *piece, void *to, uint64_t bytes)
 	return 0;
 }
 
-static int piece_write(const struct piece *piece, const void *from, uint64_t bytes)
+int emu_piece_write(const struct emu_piece *piece, const void *from, uint64_t bytes)
 {
 	if (!piece->memory)
 		return 0;
@@ -60,13 +52,13 @@ static int piece_write(const struct piece *piece, const void *from, uint64_t byt
 
 int emu_gpu_read(struct emu_vm *vm, void *to, uint64_t from, uint64_t bytes)
 {
-	struct piece piece;
+	struct emu_piece piece;
 
 	for (uint64_t done = 0; done < bytes; done += piece.bytes) {
-		int error = piece_find(vm, from + done, false, bytes - done, &piece);
+		int error = emu_piece_find(vm, from + done, false, bytes - done, &piece);
 
 		if (!error)
-			error = piece_read(&piece, (uint8_t *)to + done, piece.bytes);
+			error = emu_piece_read(&piece, (uint8_t *)to + done, piece.bytes);
 		if (error)
 			return error;
 	}
@@ -75,20 +67,20 @@ int emu_gpu_read(struct emu_vm *vm, void *to, uint64_t from, uint64_t bytes)
 
 int emu_gpu_write(struct emu_vm *vm, uint64_t to, const void *from, uint64_t bytes)
 {
-	struct piece piece;
+	struct emu_piece piece;
 
 	for (uint64_t done = 0; done < bytes; done += piece.bytes) {
-		int error = piece_find(vm, to + done, true, bytes - done, &piece);
+		int error = emu_piece_find(vm, to + done, true, bytes - done, &piece);
 
 		if (!error)
-			error = piece_write(&piece, (const uint8_t *)from + done, piece.bytes);
+			error = emu_piece_write(&piece, (const uint8_t *)from + done, piece.bytes);
 		if (error)
 			return error;
 	}
 	return 0;
 }
 
-static int pieces_bounce(struct piece to, struct piece from, uint64_t bytes)
+static int pieces_bounce(struct emu_piece to, struct emu_piece from, uint64_t bytes)
 {
 	uint8_t bounce[BOUNCE_BYTES];
 	uint64_t part;
@@ -97,9 +89,9 @@ static int pieces_bounce(struct piece to, struct piece from, uint64_t bytes)
 		int error;
 
 		part = bytes - done < BOUNCE_BYTES ? bytes - done : BOUNCE_BYTES;
-		error = piece_read(&from, bounce, part);
+		error = emu_piece_read(&from, bounce, part);
 		if (!error)
-			error = piece_write(&to, bounce, part);
+			error = emu_piece_write(&to, bounce, part);
 		if (error)
 			return error;
 		if (from.memory)
@@ -127,13 +119,13 @@ static void memory_copy(uint8_t *to, const uint8_t *from, uint64_t bytes)
 
 int emu_gpu_copy(struct emu_vm *vm, uint64_t to, uint64_t from, uint64_t bytes)
 {
-	struct piece source, target;
+	struct emu_piece source, target;
 
 	for (uint64_t done = 0; done < bytes; done += target.bytes) {
-		int error = piece_find(vm, from + done, false, bytes - done, &source);
+		int error = emu_piece_find(vm, from + done, false, bytes - done, &source);
 
 		if (!error)
-			error = piece_find(vm, to + done, true, source.bytes, &target);
+			error = emu_piece_find(vm, to + done, true, source.bytes, &target);
 		if (error)
 			return error;
 		if (source.memory && target.memory && !source.foreign && !target.foreign)
@@ -147,7 +139,7 @@ int emu_gpu_copy(struct emu_vm *vm, uint64_t to, uint64_t from, uint64_t bytes)
 }
 
 /* phase: how many bytes of the pattern came before. */
-static int piece_fill(const struct piece *piece, uint32_t pattern, uint64_t phase)
+static int piece_fill(const struct emu_piece *piece, uint32_t pattern, uint64_t phase)
 {
 	uint8_t bytes[BOUNCE_BYTES];
 	uint64_t part;
@@ -157,12 +149,12 @@ static int piece_fill(const struct piece *piece, uint32_t pattern, uint64_t phas
 	for (uint64_t i = 0; i < BOUNCE_BYTES; i++)
 		bytes[i] = (uint8_t)(pattern >> (8 * ((phase + i) & 3)));
 	for (uint64_t done = 0; done < piece->bytes; done += part) {
-		struct piece at = *piece;
+		struct emu_piece at = *piece;
 		int error;
 
 		part = piece->bytes - done < BOUNCE_BYTES ? piece->bytes - done : BOUNCE_BYTES;
 		at.memory += done;
-		error = piece_write(&at, bytes, part);
+		error = emu_piece_write(&at, bytes, part);
 		if (error)
 			return error;
 	}
@@ -171,10 +163,10 @@ static int piece_fill(const struct piece *piece, uint32_t pattern, uint64_t phas
 
 int emu_gpu_fill(struct emu_vm *vm, uint64_t to, uint32_t pattern, uint64_t bytes)
 {
-	struct piece piece;
+	struct emu_piece piece;
 
 	for (uint64_t done = 0; done < bytes; done += piece.bytes) {
-		int error = piece_find(vm, to + done, true, bytes - done, &piece);
+		int error = emu_piece_find(vm, to + done, true, bytes - done, &piece);
 
 		if (!error)
 			error = piece_fill(&piece, pattern, done);

@@ -15,16 +15,11 @@ struct emu_handle *emu_handle_find(struct emu_file *file, uint32_t handle)
 
 static int bo_va_get(struct emu_file *file, struct emu_bo *bo, struct emu_bo_va **ret)
 {
-	EMU_FOR_EACH(item, &bo->bo_vas) {
-		struct emu_bo_va *bo_va = EMU_ENTRY(item, struct emu_bo_va, bo_link);
-
-		if (bo_va->vm != file->vm)
-			continue;
-		bo_va->references++;
-		*ret = bo_va;
-		return 0;
-	}
-	return emu_bo_va_create(file->vm, bo, ret);
+	*ret = emu_bo_va_find(file->vm, bo);
+	if (!*ret)
+		return emu_bo_va_create(file->vm, bo, ret);
+	(*ret)->references++;
+	return 0;
 }
 
 static void bo_va_put(struct emu_bo_va *bo_va)
@@ -79,12 +74,6 @@ int emu_handle_close(struct emu_file *file, uint32_t id)
 	if (!--bo->handle_count)
 		handles_gone(bo);
 	emu_bo_put(bo);
-	return 0;
-}
-
-int emu_file_memory_init(struct emu_file *file)
-{
-	(void)file; /* it has no handles yet */
 	return 0;
 }
 

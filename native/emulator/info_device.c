@@ -7,8 +7,6 @@
 
 #include "info.h"
 
-#define HOLE_BEGIN 0x800000000000ULL /* addresses from here ... */
-#define HOLE_END 0xffff800000000000ULL /* ... to here are no addresses */
 #define HW_CONTEXTS 8
 
 /* ---- DEV_INFO -------------------------------------------------------------------------------- */
@@ -19,9 +17,9 @@ static void device_fill_addresses(const struct emu_kernel *kernel,
 	uint64_t end = (1ULL << EMU_ADDRESS_BITS) - kernel->va_top_bytes;
 
 	device->virtual_address_offset = kernel->va_bottom;
-	device->virtual_address_max = HOLE_BEGIN;
-	device->high_va_offset = HOLE_END;
-	device->high_va_max = HOLE_END | end;
+	device->virtual_address_max = EMU_HOLE_BEGIN;
+	device->high_va_offset = EMU_HOLE_END;
+	device->high_va_max = EMU_HOLE_END | end;
 	device->virtual_address_alignment = EMU_PAGE_BYTES;
 	device->pte_fragment_size = EMU_PAGE_BYTES * EMU_HUGE_PAGES;
 	device->gart_page_size = EMU_PAGE_BYTES;
@@ -221,9 +219,7 @@ int emu_query_max_ibs(struct emu_file *file, const struct drm_amdgpu_info *info,
 
 	(void)info;
 	for (uint32_t type = 0; type < types; type++)
-		most[type] = 49;
-	most[AMDGPU_HW_IP_GFX] = 192;
-	most[AMDGPU_HW_IP_COMPUTE] = 125;
+		most[type] = emu_ibs_most(type);
 	return 0;
 }
 

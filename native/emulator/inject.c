@@ -3,7 +3,6 @@
  * inject=a,b: from text to struct emu_inject_options.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "entry.h"
@@ -55,17 +54,6 @@ static const struct {
 #undef ERROR
 };
 
-static bool number_parse(const char *text, uint64_t *ret)
-{
-	char *end;
-
-	if (*text < '0' || *text > '9')
-		return false;
-	errno = 0;
-	*ret = strtoull(text, &end, 10);
-	return !errno && !*end;
-}
-
 static bool error_parse(const char *text, int *ret)
 {
 	uint64_t number;
@@ -76,7 +64,7 @@ static bool error_parse(const char *text, int *ret)
 		*ret = errors[i].value;
 		return true;
 	}
-	if (!number_parse(text, &number) || !number || number > ERRNO_MOST)
+	if (!emu_number_parse(text, &number) || !number || number > ERRNO_MOST)
 		return false;
 	*ret = (int)number;
 	return true;
@@ -120,7 +108,7 @@ static int ioctl_take(const struct parsing *parsing, const char *item, char *res
 	found = emu_ioctl_find_name(name);
 	if (!found)
 		return ioctl_refuse(parsing, item, "no such ioctl (names are as in a trace)");
-	if (!number_parse(n, &ioctl->n) || !ioctl->n)
+	if (!emu_number_parse(n, &ioctl->n) || !ioctl->n)
 		return ioctl_refuse(parsing, item, "calls are counted from 1");
 	if (!error_parse(error, &ioctl->error))
 		return ioctl_refuse(parsing, item, "no such error; a number from 1 to 4095 will do");
@@ -129,7 +117,6 @@ static int ioctl_take(const struct parsing *parsing, const char *item, char *res
 		if (inject->ioctls[i].index == ioctl->index)
 			return ioctl_refuse(parsing, item, "that ioctl has its order already");
 	inject->ioctl_count++;
-	inject->faults |= EMU_INJECT_IOCTL;
 	return 0;
 }
 
@@ -162,7 +149,7 @@ static int number_take(const struct parsing *parsing, const struct fault *fault,
 		return -EINVAL;
 	}
 	*place = fault->number;
-	if (!number || (number_parse(number, place) && *place))
+	if (!number || (emu_number_parse(number, place) && *place))
 		return 0;
 	vmkv_text(parsing->error, parsing->error_bytes,
 	          "emulated card: inject=%s: right is %s or %s:N with a whole number from 1", item,

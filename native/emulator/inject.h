@@ -29,7 +29,6 @@ struct emu_walk;
 #define EMU_INJECT_TIMELINE_IGNORED (1u << 6)
 #define EMU_INJECT_DEVICE_LOST (1u << 7)
 #define EMU_INJECT_TRANSIENT_ENOMEM (1u << 8)
-#define EMU_INJECT_IOCTL (1u << 9)
 /* Those in which engines see something else than what page tables say. */
 #define EMU_INJECT_TRANSLATIONS                                                                    \
 	(EMU_INJECT_STALE_TRANSLATION | EMU_INJECT_LATE_VISIBILITY | EMU_INJECT_ALIAS_DIVERGES |   \

@@ -133,7 +133,8 @@ static void stolen_give(struct emu_gpu *gpu)
 int emu_inject_run(struct emu_gpu *gpu, struct emu_job *job)
 {
 	const struct emu_inject_options *options = &gpu->options.inject;
-	uint64_t number = ++gpu->inject.submissions;
+	/* Of a gang's jobs the leader is the submission: it alone has a number. */
+	uint64_t number = job->done->number ? ++gpu->inject.submissions : 0;
 
 	if (is_on(gpu, EMU_INJECT_VRAM_STOLEN) && number == options->stolen_at)
 		vram_steal(gpu);

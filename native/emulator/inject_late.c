@@ -5,7 +5,6 @@
  * does so well before the GPU sees it, and each ioctl does it too, so that a late thread does no harm.
  */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 
 #include "entry.h"
@@ -119,38 +118,21 @@ static void *thread_main(void *argument)
 	return NULL;
 }
 
-static int condition_init(pthread_cond_t *condition)
-{
-	pthread_condattr_t attributes;
-	int error = pthread_condattr_init(&attributes);
-
-	if (error)
-		return -error;
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	error = pthread_cond_init(condition, &attributes);
-	pthread_condattr_destroy(&attributes);
-	return -error;
-}
-
 int emu_late_init(struct emu_gpu *gpu)
 {
 	struct emu_inject *inject = &gpu->inject;
-	sigset_t all, before;
 	int error;
 
 	emu_list_init(&inject->late);
 	if (!(gpu->options.inject.faults & EMU_INJECT_LATE_VISIBILITY) || !gpu->options.identity)
 		return 0;
-	error = condition_init(&inject->late_changed);
+	error = emu_condition_init(&inject->late_changed);
 	if (error)
 		return error;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&inject->thread, NULL, thread_main, gpu);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	error = emu_thread_start(&inject->thread, thread_main, gpu);
 	if (error) {
 		pthread_cond_destroy(&inject->late_changed);
-		return -ENOMEM;
+		return error;
 	}
 	inject->thread_started = true;
 	return 0;

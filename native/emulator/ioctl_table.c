@@ -26,9 +26,9 @@
 	ON_RENDER(what, number, function, .has_field = FIELD(field))
 #define PRIMARY(what, number, function, who)                                                       \
 	{ .name = #what, .request = DRM_IOCTL_##number, .handler = function, .flags = who }
-#define USERQ(what, number)                                                                        \
+#define USERQ(number)                                                                              \
 	{                                                                                          \
-		.name = "USERQ" #what, .request = DRM_IO(DRM_COMMAND_BASE + (number)),             \
+		.name = #number, .request = DRM_IO(DRM_COMMAND_BASE + DRM_AMDGPU_##number),     \
 		.handler = emu_userq, .flags = EMU_IOCTL_RENDER | EMU_IOCTL_AUTH,                  \
 		.has_field = FIELD(has_user_queues)                                                \
 	}
@@ -65,9 +65,9 @@ static const struct emu_ioctl ioctls[] = {
 	DRIVER(WAIT_FENCES, emu_wait_fences, .bytes_field = 0),
 	DRIVER(FENCE_TO_HANDLE, emu_fence_to_handle, .bytes_field = 0),
 	DRIVER(VM, emu_vm_ioctl, .bytes_field = 0),
-	USERQ(, 0x16),
-	USERQ(_SIGNAL, 0x17),
-	USERQ(_WAIT, 0x18),
+	USERQ(USERQ),
+	USERQ(USERQ_SIGNAL),
+	USERQ(USERQ_WAIT),
 	PRIMARY(SCHED, AMDGPU_SCHED, emu_sched, MASTER),
 	RENDER(SYNCOBJ_CREATE, SYNCOBJ_CREATE, emu_syncobj_create),
 	RENDER(SYNCOBJ_DESTROY, SYNCOBJ_DESTROY, emu_syncobj_destroy),

@@ -4,7 +4,6 @@
  * for nothing.
  */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -209,12 +208,7 @@ static bool job_is_ready(struct emu_job *job)
 
 static uint64_t random_next(struct emu_jobs *jobs)
 {
-	/* splitmix64 */
-	uint64_t z = jobs->random += 0x9e3779b97f4a7c15;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-	return z ^ (z >> 31);
+	return emu_mix(jobs->random += EMU_MIX_STEP);
 }
 
 static struct emu_job *job_choose(struct emu_gpu *gpu)
@@ -306,9 +300,8 @@ static void *thread_main(void *argument)
 
 /* ---- queues -------------------------------------------------------------------------------------- */
 
-void emu_entity_init(struct emu_gpu *gpu, struct emu_entity *entity)
+void emu_entity_init(struct emu_entity *entity)
 {
-	(void)gpu;
 	emu_list_init(&entity->jobs);
 	emu_list_init(&entity->link);
 }
@@ -370,29 +363,18 @@ void emu_file_jobs_fini(struct emu_file *file)
 
 int emu_jobs_init(struct emu_gpu *gpu)
 {
-	static const int faults[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL };
 	struct emu_jobs *jobs = &gpu->jobs;
-	sigset_t all, before;
 	int error;
 
 	emu_list_init(&jobs->entities);
 	emu_list_init(&jobs->exports);
 	emu_list_init(&jobs->eventfds);
-	emu_entity_init(gpu, &jobs->kernel);
+	emu_entity_init(&jobs->kernel);
 	jobs->random = gpu->options.seed;
 	(void)emu_fence_signalled(gpu);
-	/* The card isn't one of the program's threads: no signal is for it to handle. But a fault of its
-	 * own, blocked, would end the process without a word to the program's handler. */
-	sigfillset(&all);
-	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
-		sigdelset(&all, faults[i]);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&jobs->thread, NULL, thread_main, gpu);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (error)
-		return -ENOMEM;
-	jobs->started = true;
-	return 0;
+	error = emu_thread_start(&jobs->thread, thread_main, gpu);
+	jobs->started = !error;
+	return error;
 }
 
 void emu_jobs_fini(struct emu_gpu *gpu)

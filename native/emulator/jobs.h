@@ -100,6 +100,9 @@ struct emu_ib {
 /* How deep IBs may call one another. */
 #define EMU_STREAMS 3
 
+/* cs_chunks.c: of one submission to a ring, at most. */
+uint32_t emu_ibs_most(uint32_t ip);
+
 /* A place in an IB. */
 struct emu_stream {
 	uint64_t address;
@@ -153,7 +156,7 @@ struct emu_jobs {
 
 int emu_jobs_init(struct emu_gpu *gpu); /* starts the thread */
 void emu_jobs_fini(struct emu_gpu *gpu); /* runs what is queued; no file is left */
-void emu_entity_init(struct emu_gpu *gpu, struct emu_entity *entity);
+void emu_entity_init(struct emu_entity *entity);
 /* Waits until its jobs are done. */
 void emu_entity_fini(struct emu_gpu *gpu, struct emu_entity *entity);
 /* Make a job with its fence `done`; what a job waits for can then be added. */
@@ -296,7 +299,18 @@ bool emu_atomic_failed(uint32_t operation, uint64_t compare, uint64_t old);
 /* What packets that wait compare: 0 always, then <, <=, ==, !=, >=, >. */
 bool emu_wait_is_over(uint32_t function, uint32_t value, uint32_t reference);
 uint64_t emu_gpu_clock(const struct emu_gpu *gpu); /* as packets and INFO TIMESTAMP read it */
-/* gpu_memory.c: between the process's memory and GPU addresses, or among those; without gpu->lock. 0, or
+/* gpu_memory.c: what is behind a GPU address, as far as it goes on in one piece. */
+struct emu_piece {
+	uint8_t *memory; /* NULL: reads give zeros, writes are dropped */
+	uint64_t bytes;  /* no more than asked for */
+	bool foreign;    /* a process's own (USERPTR), which it may have unmapped ... */
+	pid_t process;   /* ... this one's */
+};
+int emu_piece_find(struct emu_vm *vm, uint64_t address, bool write, uint64_t bytes,
+                   struct emu_piece *ret);
+int emu_piece_read(const struct emu_piece *piece, void *to, uint64_t bytes);
+int emu_piece_write(const struct emu_piece *piece, const void *from, uint64_t bytes);
+/* Between the process's memory and GPU addresses, or among those; without gpu->lock. 0, or
  * -EFAULT at the first piece that faults. Copies go forward. */
 int emu_gpu_read(struct emu_vm *vm, void *to, uint64_t from, uint64_t bytes);
 int emu_gpu_write(struct emu_vm *vm, uint64_t to, const void *from, uint64_t bytes);

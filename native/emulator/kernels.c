@@ -97,7 +97,6 @@ static const struct emu_kernel kernels[] = {
 		.has_client_name = true,
 		.has_mapping_info = true,
 		.checks_va_overflow = true,
-		.has_doorbell_domain = true,
 		.max_ib_dwords = 0xfffff,
 	},
 };

@@ -5,14 +5,10 @@
  */
 #include "vm_parts.h"
 
-/* Of splitmix64: addresses that follow one another get priorities that don't. */
+/* Addresses that follow one another get priorities that don't. */
 static uint64_t priority_of(uint64_t start)
 {
-	uint64_t z = start + 0x9e3779b97f4a7c15;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-	return z ^ (z >> 31);
+	return emu_mix(start + EMU_MIX_STEP);
 }
 
 void emu_mappings_init(struct emu_mappings *mappings)

@@ -4,7 +4,6 @@
  * finish with.
  */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "memory_parts.h"
 

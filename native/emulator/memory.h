@@ -134,6 +134,7 @@ uint64_t emu_bo_physical(const struct emu_bo *bo, uint64_t offset, uint64_t *run
  * lowered by what was moved; NULL: no bound). Evicts others. Puts it last in its LRU. 0, or
  * -ENOMEM. */
 int emu_bo_validate(struct emu_bo *bo, uint64_t *budget_bytes);
+uint32_t emu_bo_told_domains(const struct emu_bo *bo); /* those that it prefers, as is told */
 struct emu_resv *emu_bo_resv(struct emu_bo *bo); /* its own, or its owner's */
 /* What a CLEAR job does when it runs. New storage is zero from the start (a process may write to it
  * before the job has run); the job keeps the order that the kernel's has. */

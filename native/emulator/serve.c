@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -29,7 +28,7 @@
 
 /* ---- files that nobody has any more ---------------------------------------------------------- */
 
-static struct flock file_lock(const struct emu_file *file)
+struct flock emu_file_lock(const struct emu_file *file)
 {
 	return (struct flock){ .l_type = F_WRLCK, .l_whence = SEEK_SET,
 		               .l_start = (off_t)(EMU_POSITION_MARK | file->id), .l_len = 1 };
@@ -37,7 +36,7 @@ static struct flock file_lock(const struct emu_file *file)
 
 static bool is_given_up(const struct emu_file *file)
 {
-	struct flock lock = file_lock(file);
+	struct flock lock = emu_file_lock(file);
 
 	return __atomic_load_n(&file->given, __ATOMIC_SEQ_CST) &&
 	       !fcntl(file->gpu->memory.fd, F_OFD_GETLK, &lock) && lock.l_type == F_UNLCK;
@@ -228,18 +227,6 @@ static void descriptors_close(const struct emu_server *server)
 			close(all[i]);
 }
 
-static int thread_start(struct emu_server *server)
-{
-	sigset_t all, before;
-	int error;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&server->thread, NULL, thread_main, server);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return -error;
-}
-
 static bool processors_are_several(void)
 {
 	cpu_set_t set;
@@ -264,7 +251,7 @@ VMKV_API int vmkv_emulator_serve(vmkv_emulator *emulator, const char *name, vmkv
 	server->listener = listener_open(name);
 	error = server->listener < 0 ? server->listener : events_open(server);
 	if (!error)
-		error = thread_start(server);
+		error = emu_thread_start(&server->thread, thread_main, server);
 	if (error) {
 		descriptors_close(server);
 		free(server);

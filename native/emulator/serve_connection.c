@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -32,16 +31,15 @@ static void answer_fd(struct emu_connection *connection, int fd)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* As long as any of the descriptors is open, its lock is there; serve.c. */
 static int file_give(int fd)
 {
 	struct emu_file *file = emu_file_get(fd);
-	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1 };
+	struct flock lock;
 	int error = 0;
 
 	if (!file)
 		return -errno;
-	lock.l_start = (off_t)(EMU_POSITION_MARK | file->id);
+	lock = emu_file_lock(file);
 	if (fcntl(fd, F_OFD_SETLK, &lock))
 		error = -errno;
 	else
@@ -64,15 +62,12 @@ static int file_open(struct emu_connection *connection, bool primary)
 	return error;
 }
 
+/* If the argument is long enough to have one. */
 static const struct emu_fd_field *fd_field_find(const struct emu_channel *channel)
 {
-	for (size_t i = 0; i < sizeof(emu_fd_fields) / sizeof(emu_fd_fields[0]); i++) {
-		const struct emu_fd_field *field = &emu_fd_fields[i];
+	const struct emu_fd_field *field = emu_fd_field_find(channel->request);
 
-		if (EMU_IS_SAME_IOCTL(field->request, channel->request))
-			return field->offset + sizeof(int) <= channel->bytes ? field : NULL;
-	}
-	return NULL;
+	return field && field->offset + sizeof(int) <= channel->bytes ? field : NULL;
 }
 
 /* FENCE_TO_HANDLE's answer is a descriptor unless a syncobj's handle was asked for. */
@@ -159,10 +154,11 @@ static void kept_uses_count(struct emu_connection *connection)
 	for (int i = 0; i < EMU_CONSTANTS; i++) {
 		uint64_t uses =
 		    __atomic_exchange_n(&connection->channel->kept_uses[i], 0, __ATOMIC_SEQ_CST);
-		uint32_t ioctl = emu_ioctl_index(emu_ioctl_find_name(names[i]));
+		uint32_t ioctl;
 
 		if (!uses)
 			continue;
+		ioctl = emu_ioctl_index(emu_ioctl_find_name(names[i]));
 		pthread_mutex_lock(&gpu->lock);
 		gpu->counts.ioctls += uses;
 		gpu->ioctls[ioctl].calls += uses;
@@ -224,24 +220,6 @@ static void *thread_main(void *argument)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static int thread_start(struct emu_connection *connection)
-{
-	pthread_attr_t attributes;
-	sigset_t all, before;
-	pthread_t thread;
-	int error = pthread_attr_init(&attributes);
-
-	if (error)
-		return -error;
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&thread, &attributes, thread_main, connection);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attributes);
-	return -error;
-}
-
 /* Calls that are to be seen, or that are to take their time, have to come here. */
 static bool may_keep(const struct emu_options *options)
 {
@@ -277,6 +255,7 @@ int emu_connection_start(struct emu_server *server, int socket, pid_t process)
 {
 	struct emu_connection *connection = calloc(1, sizeof(*connection));
 	struct epoll_event event = { .data.ptr = connection }; /* its end is always told */
+	pthread_t thread;
 	int error;
 
 	if (!connection)
@@ -287,8 +266,9 @@ int emu_connection_start(struct emu_server *server, int socket, pid_t process)
 	error = channel_make(connection);
 	pthread_mutex_lock(&server->lock);
 	if (!error)
-		error = thread_start(connection);
+		error = emu_thread_start(&thread, thread_main, connection);
 	if (!error) {
+		(void)pthread_detach(thread);
 		emu_list_append(&server->connections, &connection->link);
 		(void)epoll_ctl(server->events, EPOLL_CTL_ADD, socket, &event);
 	}

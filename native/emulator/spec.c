@@ -41,15 +41,15 @@ static int parse_bytes(const char *value, uint64_t least, uint64_t most, uint64_
 	return 0;
 }
 
-static int parse_number(const char *value, uint64_t *ret)
+bool emu_number_parse(const char *text, uint64_t *ret)
 {
 	char *end;
 
-	if (*value < '0' || *value > '9')
-		return -EINVAL;
+	if (*text < '0' || *text > '9')
+		return false;
 	errno = 0;
-	*ret = strtoull(value, &end, 10);
-	return errno || *end ? -EINVAL : 0;
+	*ret = strtoull(text, &end, 10);
+	return !errno && !*end;
 }
 
 /* Not strtod: its decimal point is the locale's. */
@@ -99,7 +99,7 @@ static int take_window(struct parsing *parsing, const char *value)
 
 static int take_seed(struct parsing *parsing, const char *value)
 {
-	return parse_number(value, &parsing->options->seed);
+	return emu_number_parse(value, &parsing->options->seed) ? 0 : -EINVAL;
 }
 
 static int take_ioctl_us(struct parsing *parsing, const char *value)

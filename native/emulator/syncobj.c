@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "emu.h"
+#include "entry.h"
 
 /* ---- life ---------------------------------------------------------------------------------------- */
 
@@ -196,19 +196,11 @@ int emu_syncobj_fence(struct emu_syncobj *syncobj, uint64_t point, struct emu_fe
 
 #define SUBMIT_TIMEOUT_NS 5000000000
 
-static int64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* Until there is a fence; another thread may take the handle away meanwhile. */
 static int submit_wait(struct emu_syncobj *syncobj, uint64_t point, struct emu_fence **ret)
 {
 	struct emu_gpu *gpu = syncobj->gpu;
-	int64_t deadline = now_ns() + SUBMIT_TIMEOUT_NS;
+	int64_t deadline = (int64_t)emu_now_ns() + SUBMIT_TIMEOUT_NS;
 	struct timespec time = { .tv_sec = deadline / 1000000000, .tv_nsec = deadline % 1000000000 };
 	int error, late = 0;
 

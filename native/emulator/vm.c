@@ -39,6 +39,17 @@ int emu_bo_va_create(struct emu_vm *vm, struct emu_bo *bo, struct emu_bo_va **re
 	return 0;
 }
 
+struct emu_bo_va *emu_bo_va_find(const struct emu_vm *vm, const struct emu_bo *bo)
+{
+	EMU_FOR_EACH(item, &bo->bo_vas) {
+		struct emu_bo_va *bo_va = EMU_ENTRY(item, struct emu_bo_va, bo_link);
+
+		if (bo_va->vm == vm)
+			return bo_va;
+	}
+	return NULL;
+}
+
 static void bo_va_free(struct emu_bo_va *bo_va)
 {
 	emu_list_remove(&bo_va->bo_link);
@@ -165,7 +176,7 @@ int emu_vm_create(struct emu_file *file, struct emu_vm **ret)
 		vm_free(vm);
 		return error;
 	}
-	emu_entity_init(vm->gpu, &vm->entity);
+	emu_entity_init(&vm->entity);
 	*ret = vm;
 	return 0;
 }

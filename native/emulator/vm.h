@@ -85,6 +85,7 @@ int emu_vm_create(struct emu_file *file, struct emu_vm **ret);
 /* Forget all mappings and page tables; jobs that still use it must be done. */
 void emu_vm_destroy(struct emu_vm *vm);
 int emu_bo_va_create(struct emu_vm *vm, struct emu_bo *bo, struct emu_bo_va **ret);
+struct emu_bo_va *emu_bo_va_find(const struct emu_vm *vm, const struct emu_bo *bo); /* NULL: none */
 /* As GEM_CLOSE of the last handle: mappings go to freed, and are cleared as the kernel does. */
 void emu_bo_va_destroy(struct emu_bo_va *bo_va);
 /* The buffer moved to another place, or out of VRAM: its entries must be written again. */

@@ -3,7 +3,6 @@
  * From the lists to the page tables: one job for each freed and each invalid mapping, one for the
  * directories, in the order in which the kernel makes them. All jobs of a VM run in that order.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

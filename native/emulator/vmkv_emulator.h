@@ -30,9 +30,10 @@
  *                       only is sound, also if its buffer is moved. (hipfire: Linux 7.14, gfx1201.)
  *   late-visibility     What is mapped at an address that had no mapping isn't seen until late_us after
  *                       the page tables have it, which is when a fence or submission says so: reads give
- *                       zeros, also those of packets, which zeros make NOPs; stores are lost; nothing
- *                       faults. More submissions don't help. The process sees it from half that time on,
- *                       and keeps what it stored itself until then.
+ *                       zeros, also those of packets, which zeros make NOPs on SDMA rings (the others
+ *                       refuse them); stores are lost; nothing faults. More submissions don't help. The
+ *                       process sees it from half that time on, and keeps what it stored itself until
+ *                       then.
  *                       (rocm-systems#11693: Linux 7.2.4, gfx1201, 1 to 2 ms.)
  *   alias-diverges      A page that is mapped at a second address while it is at a first one in the same
  *                       file has bytes of its own there, which begin as those of the page; no write
@@ -44,8 +45,8 @@
  *                       that. (llama.cpp#24066.)
  *   silent-gtt[:N]      Of buffers of 2 MiB and more that ask for VRAM alone, the first and then each Nth
  *                       (2: every other) lie in GTT and stay there, however much VRAM is free. All else
- *                       says VRAM, but the counters of INFO (MEMORY, VRAM_USAGE, GTT_USAGE) tell where
- *                       they are. (SteamOS#2811, llama.cpp#24066.)
+ *                       says VRAM, but the counters of INFO (MEMORY, VRAM_USAGE, GTT_USAGE) and what
+ *                       fdinfo says is resident tell where they are. (SteamOS#2811, llama.cpp#24066.)
  *   unmap-ignored       UNMAP, CLEAR and REPLACE by PRT succeed, and page tables follow, but the GPU goes
  *                       on with what it knew, until another buffer is mapped there. (Inferred from
  *                       Linux 6.12 and 7.2, where a flush of the TLB may be left out; nobody reported it.)
@@ -111,8 +112,8 @@ VMKV_API int vmkv_emulator_close(int fd);
 VMKV_API vmkv_emulator *vmkv_emulator_of(int fd);
 
 /* Let other programs of this user share the card, with what `vmkv emulate` preloads into them: they find
- * it by name, a socket's in the abstract namespace. The caller owns *ret. While it is there no file of the
- * card may be closed other than by close(2); the last close releases it.
+ * it by name, a socket's in the abstract namespace. The caller owns *ret. A file that a program
+ * opened goes with the last close(2) of its descriptors, in whatever process.
  * -EADDRINUSE: the name is taken. -EINVAL: it is too long. -EMFILE, -ENOMEM. */
 typedef struct vmkv_emulator_server vmkv_emulator_server;
 VMKV_API int vmkv_emulator_serve(vmkv_emulator *emulator, const char *name, vmkv_emulator_server **ret);

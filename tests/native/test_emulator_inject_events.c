@@ -2,6 +2,7 @@
  *
  * inject=: faults that happen at some time, or to some buffers.
  */
+#include "cs_fixture.h"
 #include "entry.h"
 #include "inject_fixture.h"
 
@@ -30,14 +31,45 @@ static uint64_t domains_told(int fd, uint32_t handle)
 	return info.domains;
 }
 
+/* As LIST_HANDLES, which is new in 7.2, tells it. */
+static uint64_t domains_listed(int fd, uint32_t handle)
+{
+	struct drm_amdgpu_gem_list_handles_entry entries[64];
+	struct drm_amdgpu_gem_list_handles args = { .entries = (uintptr_t)entries, .num_entries = 64 };
+
+	CHECK_EQ(call(fd, DRM_IOCTL_AMDGPU_GEM_LIST_HANDLES, &args), 0);
+	for (uint32_t i = 0; i < args.num_entries; i++)
+		if (entries[i].gem_handle == handle)
+			return entries[i].preferred_domains;
+	return 0;
+}
+
+/* What fdinfo says that the file's buffers want of VRAM; 0 with 6.1, which doesn't say. */
+static uint64_t vram_requested_kib(int fd)
+{
+	static const char key[] = "amd-requested-vram:";
+	char text[4096];
+	const char *at;
+	size_t length;
+
+	CHECK_EQ(vmkv_emulator_fdinfo(fd, text, sizeof(text), &length), 0);
+	at = strstr(text, key);
+	return at ? strtoull(at + strlen(key), NULL, 10) : 0;
+}
+
 /* Where a new buffer of 4 MiB is by the counters: 'v' or 'g'. Submissions that list it don't move it. */
 static char placed(struct card *card, uint64_t flags, uint32_t *ret)
 {
 	struct drm_amdgpu_memory_info before = memory_of(card->fd), after;
+	uint64_t requested = vram_requested_kib(card->fd);
 	uint32_t bo = bo_create(card->fd, 4 * MIB, flags);
 	bool vram;
 
 	CHECK_EQ(domains_told(card->fd, bo), VRAM);
+	if (!strcmp(kernel, "7.2"))
+		CHECK_EQ(domains_listed(card->fd, bo), VRAM);
+	if (strcmp(kernel, "6.1"))
+		CHECK_EQ(vram_requested_kib(card->fd), requested + 4096);
 	after = memory_of(card->fd);
 	vram = after.vram.heap_usage > before.vram.heap_usage;
 	CHECK_EQ(after.vram.heap_usage - before.vram.heap_usage, vram ? 4 * MIB : 0);
@@ -207,6 +239,24 @@ static void device_is_lost_with_the_nth_submission(void)
 	}
 }
 
+/* A gang is one submission, on however many rings it runs. */
+static void a_gang_counts_once(void)
+{
+	struct bench bench = bench_open(kernel, "&inject=device-lost:2");
+	struct drm_amdgpu_cs_chunk_ib ibs[] = { ib_of(AMDGPU_HW_IP_DMA, 1, SLOT_VA(0), 8), ib_slot(0) };
+	struct chunks gang = { 0 };
+	uint64_t number;
+
+	chunk_add(&gang, AMDGPU_CHUNK_ID_IB, &ibs[0], sizeof(ibs[0]));
+	chunk_add(&gang, AMDGPU_CHUNK_ID_IB, &ibs[1], sizeof(ibs[1]));
+	CHECK_EQ(chunks_submit(&bench, &gang, &number), 0);
+	CHECK_EQ(wait_for(&bench, number), 0);
+	CHECK_EQ(lost_count(bench.fd), 0u);
+	CHECK_EQ(slot_run(&bench, 0), -ECANCELED);
+	CHECK_EQ(lost_count(bench.fd), 1u);
+	bench_close(&bench);
+}
+
 /* ---- transient-enomem ------------------------------------------------------------------------ */
 
 /* How many of 60 maps and unmaps, and of 30 submissions, had to be made again. */
@@ -289,6 +339,7 @@ int main(void)
 		RUN(vram_is_stolen_with_the_nth_submission);
 		RUN(an_empty_card_is_stolen_too);
 		RUN(device_is_lost_with_the_nth_submission);
+		RUN(a_gang_counts_once);
 		RUN(transient_enomem_is_gone_a_millisecond_later);
 		RUN(transient_enomem_counts_calls);
 	}

@@ -11,7 +11,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -282,14 +281,6 @@ int preload_self_write(struct iovec *from, struct iovec *to, int n)
 	return 0;
 }
 
-static const struct emu_fd_field *fd_field_find(unsigned long request)
-{
-	for (size_t i = 0; i < sizeof(emu_fd_fields) / sizeof(emu_fd_fields[0]); i++)
-		if (EMU_IS_SAME_IOCTL(emu_fd_fields[i].request, request))
-			return &emu_fd_fields[i];
-	return NULL;
-}
-
 static void argument_send(struct connection *connection, const struct emu_fd_field *field)
 {
 	struct emu_channel *channel = connection->channel;
@@ -311,7 +302,7 @@ static void argument_send(struct connection *connection, const struct emu_fd_fie
 static int argument_receive(struct connection *connection, const struct emu_fd_field *field)
 {
 	struct emu_channel *channel = connection->channel;
-	int fd, error;
+	int fd = -1, error;
 
 	if (channel->answers_fd) {
 		fd = fd_receive(connection);
@@ -340,7 +331,7 @@ static void ioctl_prepare(struct emu_channel *channel, uint64_t position, unsign
 static int ioctl_run(struct connection *connection)
 {
 	struct emu_channel *channel = connection->channel;
-	const struct emu_fd_field *field = fd_field_find(channel->request);
+	const struct emu_fd_field *field = emu_fd_field_find(channel->request);
 	int result, error;
 
 	argument_send(connection, field);
@@ -408,7 +399,8 @@ int preload_ioctl(uint64_t position, unsigned long request, void *argument)
 	if (result)
 		return result;
 	ioctl_prepare(connection->channel, position, request, argument);
-	if (kept_question(request, argument, &question))
+	/* On a primary node it is up to the server who may ask. */
+	if (!(position & EMU_POSITION_PRIMARY) && kept_question(request, argument, &question))
 		result = question_run(connection, &question, argument);
 	else
 		result = ioctl_run(connection);

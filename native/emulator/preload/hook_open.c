@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opening and closing.
+ * Opening.
  */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>

@@ -4,9 +4,7 @@
  */
 #include <dirent.h>
 #include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -64,6 +62,11 @@ HOOK char *getcwd(char *to, size_t bytes)
 
 /* ---- links ----------------------------------------------------------------------------------- */
 
+static const char *node_name(uint64_t position)
+{
+	return position & EMU_POSITION_PRIMARY ? "/dev/dri/card0" : "/dev/dri/renderD128";
+}
+
 /* What a link in the tree says needs no change: it leads on from where it is. */
 HOOK ssize_t readlinkat(int dirfd, const char *path, char *to, size_t bytes)
 {
@@ -74,7 +77,7 @@ HOOK ssize_t readlinkat(int dirfd, const char *path, char *to, size_t bytes)
 
 	if (!position)
 		return syscall(SYS_readlinkat, dirfd, preload_path(path, buffer), to, bytes);
-	name = position & EMU_POSITION_PRIMARY ? "/dev/dri/card0" : "/dev/dri/renderD128";
+	name = node_name(position);
 	length = strlen(name) < bytes ? strlen(name) : bytes;
 	memcpy(to, name, length);
 	return (ssize_t)length;
@@ -100,15 +103,17 @@ HOOK ssize_t __readlinkat_chk(int dirfd, const char *path, char *to, size_t byte
 
 /* ---- where a path leads ---------------------------------------------------------------------- */
 
-HOOK char *realpath(const char *restrict path, char *restrict to)
+static const char *path_begin(const char *path, char buffer[PATH_BYTES])
 {
-	char *(*next)(const char *, char *) = NEXT(realpath);
-	char buffer[PATH_BYTES], *result;
 	uint64_t position = preload_proc_position(path);
 
-	if (position)
-		path = position & EMU_POSITION_PRIMARY ? "/dev/dri/card0" : "/dev/dri/renderD128";
-	result = next(preload_path(path, buffer), to);
+	return preload_path(position ? node_name(position) : path, buffer);
+}
+
+HOOK char *realpath(const char *restrict path, char *restrict to)
+{
+	char buffer[PATH_BYTES], *result = NEXT(realpath)(path_begin(path, buffer), to);
+
 	if (result)
 		preload_path_hide(result);
 	return result;
@@ -118,7 +123,7 @@ char *__realpath_chk(const char *path, char *to, size_t room);
 
 HOOK char *__realpath_chk(const char *path, char *to, size_t room)
 {
-	char buffer[PATH_BYTES], *result = NEXT(__realpath_chk)(preload_path(path, buffer), to, room);
+	char buffer[PATH_BYTES], *result = NEXT(__realpath_chk)(path_begin(path, buffer), to, room);
 
 	if (result)
 		preload_path_hide(result);

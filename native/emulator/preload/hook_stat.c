@@ -2,9 +2,7 @@
  *
  * stat(2) in all its forms, and access(2). The kernel's struct stat is libc's on machines of 64 bits.
  */
-#include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include "kept.h"
 
@@ -159,7 +158,7 @@ static bool outputs_keep(struct kept *entry, const struct kept_question *questio
 		at += sizeof(output);
 		while (i < KEPT_POINTERS && question->pointers[i] != output.address)
 			i++;
-		if (i == KEPT_POINTERS || used + output.bytes > OUTPUT_BYTES)
+		if (i == KEPT_POINTERS || output.bytes > OUTPUT_BYTES - used)
 			return false;
 		memcpy(entry->outputs + used, at, output.bytes);
 		entry->output_bytes[i++] = output.bytes;

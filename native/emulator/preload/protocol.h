@@ -86,4 +86,12 @@ static const struct emu_fd_field emu_fd_fields[] = {
 	{ DRM_IOCTL_AMDGPU_SCHED, offsetof(struct drm_amdgpu_sched_in, fd), 1, 0 },
 };
 
+static inline const struct emu_fd_field *emu_fd_field_find(unsigned long request)
+{
+	for (size_t i = 0; i < sizeof(emu_fd_fields) / sizeof(emu_fd_fields[0]); i++)
+		if (EMU_IS_SAME_IOCTL(emu_fd_fields[i].request, request))
+			return &emu_fd_fields[i];
+	return NULL;
+}
+
 #endif

@@ -2,7 +2,6 @@
  *
  * Which paths show something else than the machine's own files.
  */
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
