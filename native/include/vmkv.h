@@ -69,8 +69,9 @@ struct vmkv_device_options {
 	 *             max_mappings   bound on mappings (default: what vm.max_map_count leaves)
 	 *             memory         bound on slab bytes of all caches together (default: none)
 	 *             safe, wait_us  as for "amdgpu"
-	 *   "amdgpu"  a Radeon, through libdrm_amdgpu and the stock kernel driver; "amdgpu:/dev/dri/..."
-	 *             names the render node, else the first one is taken. Options:
+	 *   "amdgpu"  a Radeon, through libdrm_amdgpu and the stock kernel driver;
+	 *             "amdgpu:/dev/dri/..." names the render node, else the first one is taken.
+	 *             Options:
 	 *             commit=cs      (default) new memory is ready at a point of its own
 	 *             commit=engine  it is ready with the engine's next submission on the same address
 	 *                            space: points of new memory are 0, the manager submits less
@@ -84,16 +85,17 @@ struct vmkv_device_options {
 	 *             safe=A,B       safe modes, for a card or driver with a fault that is known: names
 	 *                            are those of enum vmkv_safe, as in no-alias,wait-after-map
 	 *             wait_us=       how long wait-after-map waits (default: 4000)
-	 *   "emulated:MODEL" such a card emulated in this process, with no GPU at all: gfx1030, gfx1100,
-	 *             gfx1201 or gfx942. Options of "amdgpu", and of vmkv_emulator.h, as in
-	 *             "emulated:gfx1201?vram=16GiB&kernel=6.12&identity=1".
-	 *   "auto"    the best device that this library can drive on this machine. */
+	 *   "emulated:MODEL" such a card emulated in this process, with no GPU at all: gfx1030,
+	 *             gfx1100, gfx1201 or gfx942. Options of "amdgpu" but for window, and of
+	 *             vmkv_emulator.h, as in "emulated:gfx1201?vram=16GiB&kernel=6.12&identity=1".
+	 *   "auto"    the host: whether a card can be trusted, this library doesn't try. `vmkv doctor`
+	 *             does, and names the device to open. */
 	const char *name;
 	/* Where to write one line that says what was wrong, if the call fails (may be NULL). */
 	char *error;
 	size_t error_bytes;
-	/* amdgpu only: what of the engine's to use instead of opening a node of its own, so that both share
-	 * one address space. The engine keeps it open until the device is closed. */
+	/* amdgpu only: what of the engine's to use instead of opening a node of its own, so that both
+	 * share one address space. The engine keeps it open until the device is closed. */
 	uint32_t adopt; /* enum vmkv_adopt */
 	int32_t drm_fd; /* VMKV_ADOPT_FD: a file of the card's node, whatever opened it */
 	void *amdgpu_device; /* VMKV_ADOPT_AMDGPU: an amdgpu_device_handle */
@@ -111,7 +113,7 @@ enum vmkv_adopt {
 /* Open a device. The caller owns *ret and closes it with vmkv_device_close.
  * -EINVAL: a malformed name or option, a window that isn't free, a descriptor that isn't open.
  * -ENODEV: an unknown device, or none such on this machine. -ENOENT: libdrm_amdgpu isn't installed.
- * -EACCES: no permission on the node.
+ * -ENOSYS: it lacks a function that is needed. -EACCES: no permission on the node.
  * -EXDEV: amdgpu_device is of another copy of libdrm_amdgpu than the one that this library found.
  * -ENOTSUP: the card, its kernel or its libdrm lacks what is needed. */
 VMKV_API int vmkv_device_open(const struct vmkv_device_options *options, vmkv_device **ret);
@@ -132,19 +134,21 @@ enum {
 /* Flags of vmkv_device_info.safe: what the manager does without, on a device that can't be trusted
  * with it. They work together, and with every other option but for what is said here. */
 enum vmkv_safe {
-	/* never-reuse-addresses: an address that had memory behind it never gets any again, as long as the
-	 * device is open, for where an address keeps its former translation. A slot serves one sequence;
-	 * nothing stays warm behind it. What was mapped by a step that then failed stays behind the
-	 * sequence's addresses, and its next steps use it. Addresses are used up one day: vmkv_seq_open
-	 * then fails with -ENOSPC, and the cache, or at last the device, is to be made anew. */
+	/* never-reuse-addresses: an address that had memory behind it never gets any again, as long as
+	 * the device is open, for where an address keeps its former translation. A slot serves one
+	 * sequence; nothing stays warm behind it. What was mapped by a step that then failed stays
+	 * behind the sequence's addresses, and its next steps use it. Addresses are used up one day:
+	 * vmkv_seq_open then fails with -ENOSPC, and the cache, or at last the device, is to be made
+	 * anew. */
 	VMKV_SAFE_NEVER_REUSE_ADDRESSES = 1 << 0,
 	/* wait-after-map: for where new memory is not seen at once. Calls that map return only when the
-	 * driver says that it is there and wait_after_map_us have passed besides: steps that grow take so
-	 * much longer, and points, exported ones too, are never early. Not with commit=engine, where it is
-	 * the engine's submission that maps. */
+	 * driver says that it is there and wait_after_map_us have passed besides: steps that grow take
+	 * so much longer, and points, exported ones too, are never early. Not with commit=engine, where
+	 * it is the engine's submission that maps. */
 	VMKV_SAFE_WAIT_AFTER_MAP = 1 << 1,
-	/* no-alias: no page is ever behind two addresses. New memory is zeroed through its own address when
-	 * it is mapped already, before it is ready; memory that was given back is zeroed only then. */
+	/* no-alias: no page is ever behind two addresses. New memory is zeroed through its own address
+	 * when it is mapped already, before it is ready; memory that was given back is zeroed only
+	 * then. */
 	VMKV_SAFE_NO_ALIAS = 1 << 2
 };
 
@@ -187,7 +191,7 @@ VMKV_API int vmkv_copy(vmkv_device *device, uint64_t destination, uint64_t sourc
 VMKV_API int vmkv_fill(vmkv_device *device, uint64_t destination, uint64_t bytes, uint32_t value,
                        uint64_t *point);
 
-/* ---- amdgpu: what an engine on the same card needs -------------------------------------------- */
+/* ---- amdgpu: what an engine on the same card needs ------------------------------------------- */
 
 enum vmkv_commit {
 	VMKV_COMMIT_CS = 0,
@@ -211,13 +215,14 @@ struct vmkv_amdgpu_info {
 /* -EINVAL: not an amdgpu device. */
 VMKV_API int vmkv_amdgpu_info(const vmkv_device *device, struct vmkv_amdgpu_info *ret);
 
-/* The GEM handles of all slabs on the device's DRM file: with slabs=listed an engine puts them into the
- * buffer list of its submissions. Writes at most n and sets *ret to how many there are.
+/* The GEM handles of all slabs on the device's DRM file: with slabs=listed an engine puts them into
+ * the buffer list of its submissions. Writes at most n and sets *ret to how many there are.
  * -EINVAL: not an amdgpu device. */
 VMKV_API int vmkv_amdgpu_slabs(vmkv_device *device, uint32_t *handles, size_t n, size_t *ret);
 
 /* A descriptor of a sync file that is signalled when the point is reached: for poll(2), Vulkan or
- * another driver. The caller owns *fd. -EINVAL: not an amdgpu device, or never one of its points. */
+ * another driver. The caller owns *fd. -EINVAL: not an amdgpu device, or never one of its points;
+ * or 0, which nobody has to wait for. */
 VMKV_API int vmkv_point_export(vmkv_device *device, uint64_t point, int *fd);
 
 struct vmkv_device_health {
@@ -306,7 +311,7 @@ enum vmkv_zero {
 };
 
 /* Whether a cache tells of itself to `vmkv stats` and other readers, in a file of the user's: see
- * vmkv_cache_options.share. */
+ * vmkv_cache_options.share. VMKV_STATS must be 0 or 1, if it is set. */
 enum vmkv_share {
 	VMKV_SHARE_DEFAULT = 0, /* if the environment has VMKV_STATS=1 */
 	VMKV_SHARE_ON = 1,      /* unless it has VMKV_STATS=0 */
@@ -346,10 +351,12 @@ struct vmkv_cache_options {
 	char *error;
 	size_t error_bytes;
 	/* Whether to mirror the cache's tables in $XDG_RUNTIME_DIR/vmkv/, or without that in
-	 * /dev/shm/vmkv-UID/, for its user alone to read: lengths, slots, mappings and events, never what
-	 * sequences hold. The file takes 64 bytes a page of the budget, all of them from the beginning, and
-	 * goes with the cache; what a killed process leaves, the user's next cache removes. A step with
-	 * nothing to map makes no system call for it. */
+	 * /dev/shm/vmkv-UID/, for its user alone to read: lengths, slots, mappings and events, never
+	 * what sequences hold. The file takes about 64 bytes a page of the budget, all of them from the
+	 * beginning, and goes with the cache; what a killed process leaves, the user's next cache that
+	 * is shared removes. It doesn't grow: of slabs that a budget raised later brings beyond its
+	 * room it tells the bytes, but no mappings. A step with nothing to map makes no system call for
+	 * it. */
 	uint32_t share; /* enum vmkv_share */
 	uint32_t reserved; /* 0 */
 };
@@ -357,8 +364,8 @@ struct vmkv_cache_options {
 /* Create a cache on a device, which must outlive it. Reserves addresses; takes no physical memory.
  * The caller owns *ret and destroys it with vmkv_cache_destroy.
  * -EINVAL: an option out of its range. -EOVERFLOW: sizes whose product passes 64 bits, or more
- * addresses than the device has. Of a shared cache: -EACCES, its directory isn't the user's alone; -ENOSPC
- * and -EFBIG, no room for its file; or another errno. */
+ * addresses than the device has. Of a shared cache: -EACCES, its directory isn't the user's alone;
+ * -ENOSPC and -EFBIG, no room for its file; or another errno. */
 VMKV_API int vmkv_cache_create(vmkv_device *device, const struct vmkv_cache_options *options,
                                vmkv_cache **ret);
 
@@ -438,9 +445,9 @@ struct vmkv_open_options {
 
 /* Open a sequence of length 0. Takes an address slot, no memory (a state group's fixed memory comes
  * with the first step). options may be NULL.
- * -ENOSPC: max_slots sequences are open, or every slot still waits to be retired, or was used already
- * and the device never reuses addresses; options->shortage tells. Once its transit_point is reached an
- * open succeeds, with no call between. */
+ * -ENOSPC: max_slots sequences are open, or every slot still waits to be retired, or was used
+ * already and the device never reuses addresses; options->shortage tells. Once its transit_point is
+ * reached an open succeeds, with no call between. */
 VMKV_API int vmkv_seq_open(vmkv_cache *cache, const struct vmkv_open_options *options, vmkv_seq *ret);
 
 /* Close a sequence: its memory is retired, and becomes another's once vmkv_retire has passed the

@@ -15,16 +15,9 @@
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-uint64_t vmkv_bench_now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
+#include "util.h"
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
@@ -50,7 +43,7 @@ int vmkv_bench_run(const struct vmkv_bench_load *load, const struct vmkv_bench_s
 		return -EINVAL;
 	for (size_t first = 0; first < count; first += batch) {
 		size_t end = count - first > batch ? first + batch : count;
-		uint64_t begin_ns = vmkv_bench_now_ns();
+		uint64_t begin_ns = vmkv_clock_ns(CLOCK_MONOTONIC);
 
 		for (size_t i = first; i < end; i++) {
 			int error = step_run(load, &steps[i]);
@@ -58,7 +51,7 @@ int vmkv_bench_run(const struct vmkv_bench_load *load, const struct vmkv_bench_s
 			if (error)
 				return error;
 		}
-		ret_ns[first / batch] = vmkv_bench_now_ns() - begin_ns;
+		ret_ns[first / batch] = vmkv_clock_ns(CLOCK_MONOTONIC) - begin_ns;
 	}
 	return 0;
 }
@@ -274,7 +267,7 @@ static int floor_run(struct floor *floor, uint64_t *ret_ns)
 	size_t i = 0;
 
 	for (size_t step = 0; step < plan->step_count; step++) {
-		uint64_t begin_ns = vmkv_bench_now_ns();
+		uint64_t begin_ns = vmkv_clock_ns(CLOCK_MONOTONIC);
 
 		for (; i < plan->piece_count && plan->pieces[i].step == step; i++) {
 			int error = floor_map(floor, &plan->pieces[i], floor->targets[i]);
@@ -282,7 +275,7 @@ static int floor_run(struct floor *floor, uint64_t *ret_ns)
 			if (error)
 				return error;
 		}
-		ret_ns[step] = vmkv_bench_now_ns() - begin_ns;
+		ret_ns[step] = vmkv_clock_ns(CLOCK_MONOTONIC) - begin_ns;
 	}
 	return 0;
 }

@@ -12,8 +12,6 @@
 
 #include "vmkv.h"
 
-uint64_t vmkv_bench_now_ns(void);
-
 /* What a loop works on: n sequences of one cache and their present lengths, which it keeps. */
 struct vmkv_bench_load {
 	vmkv_cache *cache;
@@ -74,9 +72,9 @@ struct vmkv_bench_plan {
 int vmkv_bench_floor_host(const struct vmkv_bench_plan *plan, uint64_t *ret_ns);
 
 /* The floor of the amdgpu device, an emulated one or not: a GEM_VA a piece, with DELAY and at the
- * plan's own addresses, a buffer and its alias for a slab when it is first used, and one submission a
- * step that maps anything, unless the device is commit=engine. It works in the device's own address
- * space, in which the recorded cache must be gone. Plan and device outlive it.
+ * plan's own addresses, a buffer and its alias for a slab when it is first used, and one submission
+ * a step that maps anything, unless the device is commit=engine. It works in the device's own
+ * address space, in which the recorded cache must be gone. Plan and device outlive it.
  * -ENOTSUP: there is none for slabs=listed and commit=bo. */
 struct vmkv_bench_amdgpu;
 int vmkv_bench_amdgpu_create(const vmkv_device *device, const struct vmkv_bench_plan *plan,

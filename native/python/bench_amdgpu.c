@@ -11,6 +11,7 @@
 
 #include "abi/amdgpu.h"
 #include "libdrm.h"
+#include "util.h"
 
 #define IB_BYTES 4096
 #define IB_NOPS 8 /* as many as a ring's alignment asks for; a NOP is 0 */
@@ -47,8 +48,8 @@ static int range_take(struct vmkv_bench_amdgpu *floor, uint64_t bytes, uint64_t 
 	                                        ALIGN_BYTES, required, address, range, 0);
 }
 
-/* The plan's addresses are free again, its cache being gone. Where they come from libdrm they are taken
- * anew, so that no alias gets them; a window is the device's alone. */
+/* The plan's addresses are free again, its cache being gone. Where they come from libdrm they are
+ * taken anew, so that no alias gets them; a window is the device's alone. */
 static int addresses_take(struct vmkv_bench_amdgpu *floor, bool window)
 {
 	const struct vmkv_bench_plan *plan = floor->plan;
@@ -248,7 +249,7 @@ int vmkv_bench_amdgpu_run(struct vmkv_bench_amdgpu *floor, uint64_t *ret_ns)
 	size_t i = 0;
 
 	for (size_t step = 0; step < plan->step_count; step++) {
-		uint64_t begin_ns = vmkv_bench_now_ns();
+		uint64_t begin_ns = vmkv_clock_ns(CLOCK_MONOTONIC);
 		size_t first = i;
 		int error = 0;
 
@@ -258,7 +259,7 @@ int vmkv_bench_amdgpu_run(struct vmkv_bench_amdgpu *floor, uint64_t *ret_ns)
 			error = submit(floor);
 		if (error)
 			return error;
-		ret_ns[step] = vmkv_bench_now_ns() - begin_ns;
+		ret_ns[step] = vmkv_clock_ns(CLOCK_MONOTONIC) - begin_ns;
 	}
 	return 0;
 }

@@ -6,20 +6,13 @@
 
 #include "../abi/amdgpu.h"
 #include "../abi/amdgpu_ioctl.h"
+#include "util.h"
 
 #define PATIENCE_NS UINT64_C(10000000000)
 #define NOP_BYTES 32
 #define RETRIES 50
 #define RETRY_PAUSE_NS 1000000
 #define PIECE_FLAGS (AMDGPU_VM_PAGE_READABLE | AMDGPU_VM_PAGE_WRITEABLE)
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* Whether to ask again for what the kernel had no memory for just now. */
 static bool again(struct vmkv_bench_card *card, int rc, unsigned *tries)
@@ -60,9 +53,10 @@ static int submit(struct vmkv_bench_card *card)
 
 static int wait(struct vmkv_bench_card *card)
 {
+	int64_t until_ns = (int64_t)(vmkv_clock_ns(CLOCK_MONOTONIC) + PATIENCE_NS);
+
 	return vmkv_libdrm_result(card->libdrm->amdgpu_cs_syncobj_timeline_wait(
-	    card->device, &card->syncobj, &card->point, 1, (int64_t)(now_ns() + PATIENCE_NS), 0,
-	    NULL));
+	    card->device, &card->syncobj, &card->point, 1, until_ns, 0, NULL));
 }
 
 struct change {
@@ -83,8 +77,8 @@ static int change_delayed(struct vmkv_bench_card *card, const struct change *cha
 	    flags_of(change) | AMDGPU_VM_DELAY_UPDATE, change->operation));
 }
 
-/* Without DELAY, with a point where the kernel gives one. libdrm's own call for that is younger than
- * the kernels that have it. */
+/* Without DELAY, with a point where the kernel gives one. libdrm's own call for that is younger
+ * than the kernels that have it. */
 static int change_flushed(struct vmkv_bench_card *card, const struct change *change)
 {
 	struct drm_amdgpu_gem_va va = {
@@ -110,7 +104,7 @@ static int change_flushed(struct vmkv_bench_card *card, const struct change *cha
 static int commit(struct vmkv_bench_card *card, const struct change *changes, size_t n,
                   struct vmkv_bench_time *ret)
 {
-	uint64_t begin_ns = now_ns();
+	uint64_t begin_ns = vmkv_clock_ns(CLOCK_MONOTONIC);
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < n; i++) {
@@ -124,12 +118,12 @@ static int commit(struct vmkv_bench_card *card, const struct change *changes, si
 	}
 	if (!rc && !card->by_buffer)
 		rc = submit(card);
-	ret->call_ns = now_ns() - begin_ns;
+	ret->call_ns = vmkv_clock_ns(CLOCK_MONOTONIC) - begin_ns;
 	if (!rc && card->by_buffer && !card->timeline)
 		rc = submit(card);
 	if (!rc)
 		rc = wait(card);
-	ret->done_ns = now_ns() - begin_ns;
+	ret->done_ns = vmkv_clock_ns(CLOCK_MONOTONIC) - begin_ns;
 	return rc;
 }
 

@@ -23,14 +23,15 @@ struct vmkv_bench_card {
 	uint64_t point;          /* the last one that was given to it */
 	uint64_t nops;           /* address of 32 bytes of NOPs for the SDMA ring */
 	/* How changes are committed. By submission: GEM_VA with DELAY, then a CS, whose fence says when
-	 * they are done. By buffer: GEM_VA without DELAY, told by its own timeline point, or, before DRM
-	 * 3.64, by a submission that follows. */
+	 * they are done. By buffer: GEM_VA without DELAY, told by its own timeline point, or, before
+	 * DRM 3.64, by a submission that follows. */
 	bool by_buffer;
 	bool timeline;
-	uint64_t refusals; /* how often the kernel had no memory, and was asked again a millisecond later */
+	uint64_t refusals; /* how often the kernel had no memory, and was asked again 1 ms later */
 };
 
-/* In the order of a cycle: the first map of an address has to make page tables, later ones find them. */
+/* In the order of a cycle: the first map of an address has to make page tables, later ones find
+ * them. */
 enum vmkv_bench_change {
 	VMKV_BENCH_FIRST_MAP,
 	VMKV_BENCH_REMAP, /* unmap, and map other memory at the same address */
@@ -46,8 +47,8 @@ struct vmkv_bench_time {
 };
 
 /* One cycle of changes of a piece at an address that has nothing behind it, and has nothing in the
- * end. ret has VMKV_BENCH_CHANGES elements. -ETIME: a fence wasn't reached within ten seconds. On an
- * error something may still be mapped there. */
+ * end. ret has VMKV_BENCH_CHANGES elements. -ETIME: a fence wasn't reached within ten seconds. On
+ * an error something may still be mapped there. */
 int vmkv_bench_card_cycle(struct vmkv_bench_card *card, uint64_t address, uint64_t bytes,
                           struct vmkv_bench_time *ret);
 

@@ -8,7 +8,8 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
+
+#include "util.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
@@ -90,14 +91,6 @@ void vmkv_rows_write(const struct vmkv_rows_area *areas, size_t area_count,
 
 /* ---- the plain loop ------------------------------------------------------------------------- */
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static bool floor_fits(const struct vmkv_rows_written *written, size_t count, uint64_t bytes)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -139,8 +132,8 @@ int vmkv_rows_floor(const struct vmkv_rows_written *written, size_t count, uint6
 
 	if (!floor_fits(written, count, bytes))
 		return -EINVAL;
-	begin_ns = now_ns();
+	begin_ns = vmkv_clock_ns(CLOCK_MONOTONIC);
 	*at = floor_write(written, count, pointer(memory), bytes, *at);
-	*ret_ns = now_ns() - begin_ns;
+	*ret_ns = vmkv_clock_ns(CLOCK_MONOTONIC) - begin_ns;
 	return 0;
 }

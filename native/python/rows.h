@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The rows that `vmkv replay` writes, and the same rows written by a plain loop: what that costs with
- * nothing around it. Compiled into the extension module, so that it doesn't pay for Python.
+ * The rows that `vmkv replay` writes, and the same rows written by a plain loop: what that costs
+ * with nothing around it. Compiled into the extension module, so that it doesn't pay for Python.
  */
 #ifndef VMKV_ROWS_H
 #define VMKV_ROWS_H
@@ -41,8 +41,8 @@ struct vmkv_rows_written {
 };
 
 /* Write the same rows to plain memory of that size, one behind the other from byte *at on, and over
- * it again from the beginning when its end is reached. Only the loop is timed. Returns 0, or -EINVAL
- * if a row doesn't fit. */
+ * it again from the beginning when its end is reached. Only the loop is timed. Returns 0, or
+ * -EINVAL if a row doesn't fit. */
 int vmkv_rows_floor(const struct vmkv_rows_written *written, size_t count, uint64_t memory,
                     uint64_t bytes, uint64_t *at, uint64_t *ret_ns);
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the parts of the amdgpu device share. It drives the card through libdrm_amdgpu, unmodified, and
- * asks the stock kernel driver for nothing but what the stock kernel gives:
+ * What the parts of the amdgpu device share. It drives the card through libdrm_amdgpu, unmodified,
+ * and asks the stock kernel driver for nothing but what the stock kernel gives:
  *
  * - A slab is a VRAM buffer object, mapped whole at an address of its own, its alias.
- * - A map or unmap is a GEM_VA with DELAY, which only lists the change. A submission to the SDMA ring then
- *   makes the kernel write the page tables, in its own order: what was unmapped, then what was mapped.
- *   It is a NOP, or the fills and copies that were asked for.
+ * - A map or unmap is a GEM_VA with DELAY, which only lists the change. A submission to the SDMA
+ *   ring then makes the kernel write the page tables, in its own order: what was unmapped, then
+ *   what was mapped. It is a NOP, or the fills and copies that were asked for.
  * - A point is a point on one timeline syncobj, signalled by that submission.
  *
- * Why not per buffer object, as plain GEM_VA does it: without DELAY each call would write, swallow its
- * errors, and return before the hardware has seen anything, with no fence to wait for.
+ * Why not per buffer object, as plain GEM_VA does it: without DELAY each call would write, swallow
+ * its errors, and return before the hardware has seen anything, with no fence to wait for.
  */
 #ifndef VMKV_AMDGPU_H
 #define VMKV_AMDGPU_H
@@ -105,12 +105,13 @@ static inline struct amdgpu_slab *amdgpu_slab_of(struct vmkv_slab *slab)
 	return (struct amdgpu_slab *)slab;
 }
 
-/* Call the driver again while it says that memory is short for a moment (-ENOMEM from a submission or a
- * map under pressure, with nothing wrong a millisecond later): at most this often, 1 ms apart. */
+/* Call the driver again while it says that memory is short for a moment (-ENOMEM from a submission
+ * or a map under pressure, with nothing wrong a millisecond later): at most this often, 1 ms
+ * apart. */
 #define AMDGPU_RETRIES 20
 void amdgpu_pause(void);
 
-/* ---- amdgpu_addresses.c ----------------------------------------------------------------------- */
+/* ---- amdgpu_addresses.c ---------------------------------------------------------------------- */
 
 int amdgpu_window_init(struct vmkv_amdgpu *gpu, uint64_t begin, uint64_t end);
 /* Also gives back all ranges that are left. */
@@ -121,12 +122,12 @@ void amdgpu_range_destroy(struct vmkv_amdgpu *gpu, struct amdgpu_range *range);
 int amdgpu_reserve(struct vmkv_device *device, uint64_t bytes, uint64_t align, uint64_t *address);
 void amdgpu_release(struct vmkv_device *device, uint64_t address, uint64_t bytes);
 
-/* ---- amdgpu_slab.c ---------------------------------------------------------------------------- */
+/* ---- amdgpu_slab.c --------------------------------------------------------------------------- */
 
 int amdgpu_slab_create(struct vmkv_device *device, uint64_t bytes, struct vmkv_slab **ret);
 void amdgpu_slab_destroy(struct vmkv_device *device, struct vmkv_slab *slab);
 
-/* ---- amdgpu_map.c ----------------------------------------------------------------------------- */
+/* ---- amdgpu_map.c ---------------------------------------------------------------------------- */
 
 /* GEM_VA: MAP and UNMAP take a buffer, CLEAR none. */
 int amdgpu_va(struct vmkv_amdgpu *gpu, amdgpu_bo_handle bo, uint32_t operation, uint64_t flags,
@@ -136,20 +137,21 @@ int amdgpu_map(struct vmkv_device *device, const struct vmkv_map *maps, size_t n
 int amdgpu_unmap(struct vmkv_device *device, const struct vmkv_unmap *unmaps, size_t n,
                  size_t *issued, uint64_t *point);
 
-/* ---- amdgpu_submit.c -------------------------------------------------------------------------- */
+/* ---- amdgpu_submit.c ------------------------------------------------------------------------- */
 
 int amdgpu_submit_init(struct vmkv_amdgpu *gpu);
 void amdgpu_submit_fini(struct vmkv_amdgpu *gpu); /* waits for what is under way */
-/* What was mapped is there at `point` (0: it isn't known when): with VMKV_SAFE_WAIT_AFTER_MAP, wait until
- * it can be seen. */
+/* What was mapped is there at `point` (0: it isn't known when): with VMKV_SAFE_WAIT_AFTER_MAP, wait
+ * until it can be seen. */
 int amdgpu_submit_settle(struct vmkv_amdgpu *gpu, uint64_t point);
 /* Submit a NOP: the kernel brings the page tables up to date first. */
 int amdgpu_submit_commit(struct vmkv_amdgpu *gpu, uint64_t *point);
-/* The point of the next submission, which amdgpu_wait makes if nobody else does. */
+/* The point of the next submission; and make that, unless somebody did. */
 uint64_t amdgpu_submit_promise(struct vmkv_amdgpu *gpu);
+int amdgpu_submit_promised(struct vmkv_amdgpu *gpu);
 int amdgpu_wait(struct vmkv_device *device, uint64_t point, uint64_t timeout_ns);
 
-/* ---- amdgpu_sdma.c ---------------------------------------------------------------------------- */
+/* ---- amdgpu_sdma.c --------------------------------------------------------------------------- */
 
 int amdgpu_fill(struct vmkv_device *device, const struct vmkv_fill *fills, size_t n,
                 uint64_t *point);
@@ -157,15 +159,15 @@ int amdgpu_copy(struct vmkv_device *device, uint64_t destination, uint64_t sourc
                 uint64_t *point);
 int amdgpu_outcome(struct vmkv_device *device, uint64_t point);
 
-/* For amdgpu_sdma.c, under submit_lock: take a free chunk of the ring, and submit what was written to
- * it. */
+/* For amdgpu_sdma.c, under submit_lock: take a free chunk of the ring, and submit what was written
+ * to it. */
 int amdgpu_chunk_take(struct vmkv_amdgpu *gpu, uint32_t *chunk, uint32_t **words);
-int amdgpu_chunk_submit(struct vmkv_amdgpu *gpu, uint32_t chunk, uint32_t dwords, uint64_t *sequence,
-                        uint64_t *point);
+int amdgpu_chunk_submit(struct vmkv_amdgpu *gpu, uint32_t chunk, uint32_t dwords,
+                        uint64_t *sequence, uint64_t *point);
 /* Note which of the submissions of fills and copies by address have failed. */
 void amdgpu_outcomes_settle(struct vmkv_amdgpu *gpu);
 
-/* ---- device_amdgpu.c -------------------------------------------------------------------------- */
+/* ---- device_amdgpu.c ------------------------------------------------------------------------- */
 
 struct amdgpu_open {
 	int fd;              /* a DRM file: borrowed, libdrm duplicates it; -1: use handle */
@@ -183,7 +185,7 @@ struct amdgpu_open {
 int amdgpu_device_open(const struct amdgpu_open *request, char *error, size_t error_bytes,
                        struct vmkv_amdgpu **ret);
 
-/* ---- amdgpu_info.c ----------------------------------------------------------------------------- */
+/* ---- amdgpu_info.c --------------------------------------------------------------------------- */
 
 int amdgpu_health(struct vmkv_device *device, struct vmkv_device_health *ret);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Addresses of the amdgpu device: ranges from libdrm's manager of them, or from a window that is ours
- * alone (one that the engine gave us, or that an emulated card shows to the CPU).
+ * Addresses of the amdgpu device: ranges from libdrm's manager of them, or from a window that is
+ * ours alone (one that the engine gave us, or that an emulated card shows to the CPU).
  */
 #include "amdgpu.h"
 

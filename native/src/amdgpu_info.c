@@ -72,6 +72,9 @@ int vmkv_point_export(vmkv_device *device, uint64_t point, int *fd)
 	if (point == 0)
 		return vmkv_device_fail(device, -EINVAL,
 		                        "point 0 is always reached: no sync file stands for it");
+	rc = amdgpu_submit_promised(gpu);
+	if (rc)
+		return rc;
 	if (point > atomic_load(&gpu->submitted))
 		return vmkv_device_fail(device, -EINVAL, "point %llu never came from this device",
 		                        (unsigned long long)point);

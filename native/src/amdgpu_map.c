@@ -32,8 +32,8 @@ int amdgpu_va(struct vmkv_amdgpu *gpu, amdgpu_bo_handle bo, uint32_t operation, 
 /* ---- by buffer: without a submission --------------------------------------------------------- */
 
 /* A GEM_VA without DELAY writes the page tables of its own buffer, and of what was unmapped. With a
- * timeline, which old kernels ignore in silence, it also tells when: libdrm's own call for it is too new
- * to count on. */
+ * timeline, which old kernels ignore in silence, it also tells when: libdrm's own call for it is
+ * too new to count on. */
 static int flush_by_bo(struct vmkv_amdgpu *gpu, uint32_t kms_handle, uint32_t operation,
                        uint64_t offset, uint64_t address, uint64_t bytes, uint64_t *point)
 {
@@ -61,7 +61,8 @@ static int flush_by_bo(struct vmkv_amdgpu *gpu, uint32_t kms_handle, uint32_t op
 		atomic_store(&gpu->submitted, next);
 	pthread_mutex_unlock(&gpu->submit_lock);
 	if (rc < 0)
-		return vmkv_device_fail(&gpu->base, rc, "the kernel refused to change %llu bytes at 0x%llx: %s",
+		return vmkv_device_fail(&gpu->base, rc,
+		                        "the kernel refused to change %llu bytes at 0x%llx: %s",
 		                        (unsigned long long)bytes, (unsigned long long)address,
 		                        strerror(-rc));
 	*point = timeline ? next : 0;
@@ -104,7 +105,7 @@ static int map_by_bo(struct vmkv_amdgpu *gpu, const struct vmkv_map *maps, size_
 	return rc;
 }
 
-/* ---- the seam ---------------------------------------------------------------------------------- */
+/* ---- the seam -------------------------------------------------------------------------------- */
 
 static int map_by_commit(struct vmkv_amdgpu *gpu, const struct vmkv_map *maps, size_t n,
                          size_t *issued, uint64_t *point)
@@ -147,8 +148,8 @@ int amdgpu_map(struct vmkv_device *device, const struct vmkv_map *maps, size_t n
 	return rc ? rc : settle_rc;
 }
 
-/* A single mapping goes by UNMAP at its exact start, neighbours by one CLEAR: neither splits any, since
- * ranges are of whole mappings. */
+/* A single mapping goes by UNMAP at its exact start, neighbours by one CLEAR: neither splits any,
+ * since ranges are of whole mappings. */
 static int unmap_one(struct vmkv_amdgpu *gpu, const struct vmkv_unmap *unmap, bool delay,
                      uint64_t *point)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fills and copies of the amdgpu device: packets for the card's own copy engine, SDMA (gfx9 to gfx12).
+ * Fills and copies of the amdgpu device: packets for the card's own copy engine, SDMA (gfx9 to
+ * gfx12).
  */
 #include "amdgpu.h"
 
@@ -57,11 +58,14 @@ static int packets_end(struct packets *packets, uint64_t *point)
 	return 0;
 }
 
-/* Room for a packet; a full chunk is submitted. Returns NULL with *rc set. */
-static uint32_t *packet_begin(struct packets *packets, uint32_t dwords, int *rc)
+/* Room for a packet; a full chunk is submitted. *n: how many of the bytes it can do. Returns NULL
+ * with *rc set. */
+static uint32_t *packet_begin(struct packets *packets, uint32_t dwords, uint64_t bytes, uint32_t *n,
+                              int *rc)
 {
-	uint32_t *words;
+	uint32_t most = packets->gpu->sdma_packet_bytes, *words;
 
+	*n = bytes < most ? (uint32_t)bytes : most;
 	*rc = 0;
 	if (packets->dwords + dwords > AMDGPU_CHUNK_DWORDS)
 		*rc = packets_submit(packets);
@@ -77,10 +81,9 @@ static uint32_t *packet_begin(struct packets *packets, uint32_t dwords, int *rc)
 static int fill_add(struct packets *packets, uint64_t address, uint64_t bytes, uint32_t value)
 {
 	while (bytes > 0) {
-		uint64_t most = packets->gpu->sdma_packet_bytes;
-		uint64_t n = bytes < most ? bytes : most;
+		uint32_t n;
 		int rc;
-		uint32_t *words = packet_begin(packets, FILL_DWORDS, &rc);
+		uint32_t *words = packet_begin(packets, FILL_DWORDS, bytes, &n, &rc);
 
 		if (!words)
 			return rc;
@@ -88,7 +91,7 @@ static int fill_add(struct packets *packets, uint64_t address, uint64_t bytes, u
 		words[1] = (uint32_t)address;
 		words[2] = (uint32_t)(address >> 32);
 		words[3] = value;
-		words[4] = (uint32_t)n - 1;
+		words[4] = n - 1;
 		address += n;
 		bytes -= n;
 	}
@@ -98,15 +101,14 @@ static int fill_add(struct packets *packets, uint64_t address, uint64_t bytes, u
 static int copy_add(struct packets *packets, uint64_t destination, uint64_t source, uint64_t bytes)
 {
 	while (bytes > 0) {
-		uint64_t most = packets->gpu->sdma_packet_bytes;
-		uint64_t n = bytes < most ? bytes : most;
+		uint32_t n;
 		int rc;
-		uint32_t *words = packet_begin(packets, COPY_DWORDS, &rc);
+		uint32_t *words = packet_begin(packets, COPY_DWORDS, bytes, &n, &rc);
 
 		if (!words)
 			return rc;
 		words[0] = SDMA_COPY_LINEAR;
-		words[1] = (uint32_t)n - 1;
+		words[1] = n - 1;
 		words[2] = 0;
 		words[3] = (uint32_t)source;
 		words[4] = (uint32_t)(source >> 32);
@@ -159,7 +161,7 @@ int amdgpu_copy(struct vmkv_device *device, uint64_t destination, uint64_t sourc
 	return rc;
 }
 
-/* ---- what became of them ----------------------------------------------------------------------- */
+/* ---- what became of them --------------------------------------------------------------------- */
 
 /* 0, or -EFAULT: it was given up half way. Other errors are the question's own. */
 static int submission_result(struct vmkv_amdgpu *gpu, uint64_t sequence)

@@ -12,8 +12,8 @@
 #define SLAB_ALIGN_BYTES (UINT64_C(2) << 20)
 #define BO_TRIES 3 /* until a slab that lands outside VRAM is a shortage */
 
-/* What the kernel says of its heaps; zeros if it doesn't. Of all processes: what the card has, whoever
- * took it. */
+/* What the kernel says of its heaps; zeros if it doesn't. Of all processes: what the card has,
+ * whoever took it. */
 static struct drm_amdgpu_memory_info heaps_query(struct vmkv_amdgpu *gpu)
 {
 	struct drm_amdgpu_memory_info heaps = { 0 };
@@ -24,9 +24,9 @@ static struct drm_amdgpu_memory_info heaps_query(struct vmkv_amdgpu *gpu)
 }
 
 /* The kernel may put a buffer that VRAM has no room for into system memory, and says so only in the
- * domains that it allows from then on; cards were seen that don't even say that, and only the usage of
- * the heaps tells. Attention over such memory is several times slower, and nobody would know why: it
- * counts as no memory. */
+ * domains that it allows from then on; cards were seen that don't even say that, and only the usage
+ * of the heaps tells. Attention over such memory is several times slower, and nobody would know
+ * why: it counts as no memory. */
 static bool landed_outside(struct vmkv_amdgpu *gpu, amdgpu_bo_handle bo, uint64_t bytes,
                            const struct drm_amdgpu_memory_info *before)
 {
@@ -40,12 +40,12 @@ static bool landed_outside(struct vmkv_amdgpu *gpu, amdgpu_bo_handle bo, uint64_
 	       now.gtt.heap_usage >= before->gtt.heap_usage + bytes;
 }
 
-/* Left free for page tables, which the kernel puts into VRAM, and for which it evicts nothing of our own:
- * 8 bytes for each 4 KiB mapped, a slab's alias included, are 0.4 percent. */
+/* Left free for page tables, which the kernel puts into VRAM, and for which it evicts nothing of
+ * our own: 8 bytes for each 4 KiB mapped, a slab's alias included, are 0.4 percent. */
 #define HEADROOM_BYTES (UINT64_C(16) << 20)
 
-/* Whether free VRAM holds it. Asked before, because the kernel would make room by moving other programs'
- * buffers into system memory, and at last our own. */
+/* Whether free VRAM holds it. Asked before, because the kernel would make room by moving other
+ * programs' buffers into system memory, and at last our own. */
 static bool has_room(struct vmkv_amdgpu *gpu, uint64_t bytes, struct drm_amdgpu_memory_info *heaps)
 {
 	uint64_t usable, used;
@@ -56,8 +56,8 @@ static bool has_room(struct vmkv_amdgpu *gpu, uint64_t bytes, struct drm_amdgpu_
 	return usable == 0 || (used <= usable && bytes <= usable - used);
 }
 
-/* Memory of slabs that were just destroyed comes back when no page table leads to it any more: after the
- * next submission. Worth waiting for once, before it is called a shortage. */
+/* Memory of slabs that were just destroyed comes back when no page table leads to it any more:
+ * after the next submission. Worth waiting for once, before it is called a shortage. */
 static bool wait_for_room(struct vmkv_amdgpu *gpu, uint64_t bytes,
                           struct drm_amdgpu_memory_info *heaps)
 {
@@ -134,12 +134,13 @@ static int bo_create(struct vmkv_amdgpu *gpu, uint64_t bytes, amdgpu_bo_handle *
 	if (rc || landed)
 		return rc;
 	return vmkv_device_fail(&gpu->base, -ENOSPC,
-	                        "the kernel put a slab of %llu bytes into system memory %u times, as if "
-	                        "VRAM were full, and it was given back", (unsigned long long)bytes, n);
+	                        "the kernel put a slab of %llu bytes into system memory %u times, as "
+	                        "if VRAM were full, and it was given back",
+	                        (unsigned long long)bytes, n);
 }
 
-/* The next submission brings a new alias into the page tables; nothing uses it before. Where even that
- * is too early for fills, there is one now. */
+/* The next submission brings a new alias into the page tables; nothing uses it before. Where even
+ * that is too early for fills, there is one now. */
 static int alias_map(struct vmkv_amdgpu *gpu, struct amdgpu_slab *slab)
 {
 	uint64_t point;
@@ -190,7 +191,7 @@ int amdgpu_slab_create(struct vmkv_device *device, uint64_t bytes, struct vmkv_s
 		if (rc) {
 			gpu->drm.amdgpu_bo_free(slab->bo);
 			vmkv_device_fail(device, rc, "libdrm didn't tell a slab's handle: %s",
-		                        strerror(-rc));
+			                 strerror(-rc));
 		}
 	}
 	if (rc) {
@@ -225,8 +226,8 @@ void amdgpu_slab_destroy(struct vmkv_device *device, struct vmkv_slab *given)
 	gpu->slab_changes++;
 	gpu->slabs_going = true;
 	pthread_mutex_unlock(&gpu->lists_lock);
-	/* Closing a buffer that is still mapped is the safe order: the kernel clears its entries after the
-	 * jobs that run, and frees the memory after that. */
+	/* Closing a buffer that is still mapped is the safe order: the kernel clears its entries after
+	 * the jobs that run, and frees the memory after that. */
 	gpu->drm.amdgpu_bo_free(slab->bo);
 	if (slab->alias) {
 		amdgpu_range_destroy(gpu, slab->alias);

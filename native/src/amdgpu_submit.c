@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Submissions of the amdgpu device to the SDMA ring, the points that they signal, and waiting for them.
+ * Submissions of the amdgpu device to the SDMA ring, the points that they signal, and waiting for
+ * them.
  */
 #include "amdgpu.h"
 
@@ -9,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "util.h"
 
 #define RING_BYTES (UINT64_C(4) * AMDGPU_CHUNKS * AMDGPU_CHUNK_DWORDS + NOP_BYTES)
 /* At its beginning lies what a commit runs: NOPs, as many as a ring's alignment asks for. */
@@ -23,7 +26,7 @@ void amdgpu_pause(void)
 	nanosleep(&millisecond, NULL);
 }
 
-/* ---- submitting -------------------------------------------------------------------------------- */
+/* ---- submitting ------------------------------------------------------------------------------ */
 
 /* The chunks of one CS, and what they point to. */
 struct submission {
@@ -71,14 +74,15 @@ static int list_add(struct vmkv_amdgpu *gpu, struct submission *cs)
 	return 0;
 }
 
-/* After a GPU fault or reset the kernel takes no more work for a context. If memory survived, a new one
- * goes on. */
+/* After a GPU fault or reset the kernel takes no more work for a context. If memory survived, a new
+ * one goes on. */
 static int context_renew(struct vmkv_amdgpu *gpu)
 {
 	amdgpu_context_handle context;
 	uint32_t lost = 0;
 
-	if (gpu->drm.amdgpu_query_info(gpu->handle, AMDGPU_INFO_VRAM_LOST_COUNTER, sizeof(lost), &lost) ||
+	if (gpu->drm.amdgpu_query_info(gpu->handle, AMDGPU_INFO_VRAM_LOST_COUNTER, sizeof(lost),
+	                               &lost) ||
 	    lost != gpu->vram_lost_count)
 		return -ENODEV;
 	if (gpu->drm.amdgpu_cs_ctx_create2(gpu->handle, AMDGPU_CTX_PRIORITY_NORMAL, &context))
@@ -170,7 +174,17 @@ uint64_t amdgpu_submit_promise(struct vmkv_amdgpu *gpu)
 	return point;
 }
 
-/* ---- chunks of the ring -------------------------------------------------------------------------- */
+int amdgpu_submit_promised(struct vmkv_amdgpu *gpu)
+{
+	uint64_t point;
+
+	/* A submission that failed before: without it what was unmapped never comes back. */
+	if (atomic_load(&gpu->promised) > atomic_load(&gpu->submitted))
+		return amdgpu_submit_commit(gpu, &point);
+	return 0;
+}
+
+/* ---- chunks of the ring ---------------------------------------------------------------------- */
 
 static int point_wait(struct vmkv_amdgpu *gpu, uint64_t point, uint64_t timeout_ns);
 
@@ -189,8 +203,8 @@ int amdgpu_chunk_take(struct vmkv_amdgpu *gpu, uint32_t *chunk, uint32_t **words
 	return 0;
 }
 
-int amdgpu_chunk_submit(struct vmkv_amdgpu *gpu, uint32_t chunk, uint32_t dwords, uint64_t *sequence,
-                        uint64_t *point)
+int amdgpu_chunk_submit(struct vmkv_amdgpu *gpu, uint32_t chunk, uint32_t dwords,
+                        uint64_t *sequence, uint64_t *point)
 {
 	uint64_t address = gpu->ring_range->address + NOP_BYTES + chunk * 4ULL * AMDGPU_CHUNK_DWORDS;
 	uint32_t *words = gpu->ring_words + NOP_BYTES / 4 + chunk * AMDGPU_CHUNK_DWORDS;
@@ -204,7 +218,7 @@ int amdgpu_chunk_submit(struct vmkv_amdgpu *gpu, uint32_t chunk, uint32_t dwords
 	return rc;
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 static void completed_raise(struct vmkv_device *device, uint64_t point)
 {
@@ -216,13 +230,8 @@ static void completed_raise(struct vmkv_device *device, uint64_t point)
 
 static int64_t deadline_ns(uint64_t timeout_ns)
 {
-	struct timespec now;
-	int64_t ns;
+	int64_t ns = (int64_t)vmkv_clock_ns(CLOCK_MONOTONIC);
 
-	if (timeout_ns == 0)
-		return 0;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 	return timeout_ns > (uint64_t)(INT64_MAX - ns) ? INT64_MAX : ns + (int64_t)timeout_ns;
 }
 
@@ -240,7 +249,8 @@ static int look(struct vmkv_amdgpu *gpu, uint64_t point)
 	return reached >= point ? 0 : -ETIME;
 }
 
-/* Of a submission that was made; submits nothing, so that it may be called with submit_lock held. */
+/* Of a submission that was made; submits nothing, so that it may be called with submit_lock
+ * held. */
 static int point_wait(struct vmkv_amdgpu *gpu, uint64_t point, uint64_t timeout_ns)
 {
 	int rc;
@@ -261,12 +271,9 @@ static int point_wait(struct vmkv_amdgpu *gpu, uint64_t point, uint64_t timeout_
 int amdgpu_wait(struct vmkv_device *device, uint64_t point, uint64_t timeout_ns)
 {
 	struct vmkv_amdgpu *gpu = amdgpu_of(device);
-	uint64_t promised = atomic_load(&gpu->promised), none;
-	int rc = 0;
+	uint64_t promised = atomic_load(&gpu->promised);
+	int rc = amdgpu_submit_promised(gpu);
 
-	/* A submission that failed before: without it what was unmapped never comes back. */
-	if (promised > atomic_load(&gpu->submitted))
-		rc = amdgpu_submit_commit(gpu, &none);
 	if (rc && (point == 0 || point == promised))
 		return rc;
 	if (point == 0 && atomic_load(&device->completed) == atomic_load(&gpu->submitted))
@@ -297,7 +304,7 @@ int amdgpu_submit_settle(struct vmkv_amdgpu *gpu, uint64_t point)
 	return amdgpu_wait(&gpu->base, point, UINT64_MAX);
 }
 
-/* ---- begin and end ------------------------------------------------------------------------------- */
+/* ---- begin and end --------------------------------------------------------------------------- */
 
 static int ring_create(struct vmkv_amdgpu *gpu)
 {

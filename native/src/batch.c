@@ -184,8 +184,8 @@ static bool batch_unmap(struct vmkv_cache *cache, struct vmkv_batch *batch)
 	return batch->issued > first;
 }
 
-/* Fill a chunk with the batch's pages from piece *at on that need zeroing. Without aliases those are
- * mapped: they stay warm. */
+/* Fill a chunk with the batch's pages from piece *at on that need zeroing. Without aliases those
+ * are mapped: they stay warm. */
 static size_t fill_chunk(const struct vmkv_cache *cache, const struct vmkv_batch *batch,
                          uint32_t *at, struct vmkv_fill *chunk)
 {
@@ -216,10 +216,30 @@ static size_t fill_chunk(const struct vmkv_cache *cache, const struct vmkv_batch
 	return n;
 }
 
+int vmkv_cache_fill(struct vmkv_cache *cache, const struct vmkv_fill *fills, size_t n,
+                    uint64_t *point)
+{
+	struct vmkv_device *device = cache->device;
+	uint64_t began, took;
+	int rc;
+
+	*point = 0;
+	vmkv_cache_unlock(cache);
+	began = vmkv_mirror_clock(cache);
+	rc = device->ops->fill(device, fills, n, point);
+	took = vmkv_mirror_clock(cache) - began;
+	vmkv_cache_lock(cache);
+	vmkv_mirror_called(cache, VMKV_PUBLISHED_CALL_FILL, n, took);
+	cache->counters.fill_calls += n;
+	cache->counters.failed_calls += rc != 0;
+	if (*point > cache->last_point)
+		cache->last_point = *point;
+	return rc;
+}
+
 /* Zero the batch's pages. On failure some may be zero, and none counts as such. */
 static int batch_fill(struct vmkv_cache *cache, struct vmkv_batch *batch)
 {
-	struct vmkv_device *device = cache->device;
 	struct vmkv_fill chunk[CHUNK];
 	uint32_t at = 0;
 	int rc = 0;
@@ -227,23 +247,15 @@ static int batch_fill(struct vmkv_cache *cache, struct vmkv_batch *batch)
 	batch->point = 0;
 	while (rc == 0) {
 		size_t n = fill_chunk(cache, batch, &at, chunk);
-		uint64_t point = 0, began, took;
+		uint64_t point;
 
 		if (n == 0)
 			return 0;
-		if (vmkv_device_is_lost(device))
+		if (vmkv_device_is_lost(cache->device))
 			return -ENODEV;
-		vmkv_cache_unlock(cache);
-		began = vmkv_mirror_clock(cache);
-		rc = device->ops->fill(device, chunk, n, &point);
-		took = vmkv_mirror_clock(cache) - began;
-		vmkv_cache_lock(cache);
-		vmkv_mirror_called(cache, VMKV_PUBLISHED_CALL_FILL, n, took);
-		cache->counters.fill_calls += n;
-		cache->counters.failed_calls += rc != 0;
-		batch->point = rc == 0 && point > batch->point ? point : batch->point;
-		if (point > cache->last_point)
-			cache->last_point = point;
+		rc = vmkv_cache_fill(cache, chunk, n, &point);
+		if (rc == 0 && point > batch->point)
+			batch->point = point;
 	}
 	return rc;
 }

@@ -115,8 +115,8 @@ struct vmkv_cache {
 	uint32_t max_slots;
 	uint32_t tag; /* top bits of its sequences, never 0 */
 	bool zero;
-	/* The device's safe modes. Slots are used once: no piece is ever unmapped behind a slot that can
-	 * grow, and none mapped behind one that was closed. */
+	/* The device's safe modes. Slots are used once: no piece is ever unmapped behind a slot that
+	 * can grow, and none mapped behind one that was closed. */
 	bool never_reuse;
 	bool no_alias; /* pages are reached only where they are mapped, and mapped only when unmapped */
 	uint64_t slab_bytes;
@@ -213,8 +213,8 @@ static inline bool vmkv_slot_may_drop(const struct vmkv_cache *cache, uint32_t s
 }
 
 /* Where page `page` of a span lies. */
-static inline uint64_t vmkv_page_address(const struct vmkv_cache *cache, uint32_t slot, uint32_t region,
-                                         uint32_t page)
+static inline uint64_t vmkv_page_address(const struct vmkv_cache *cache, uint32_t slot,
+                                         uint32_t region, uint32_t page)
 {
 	const struct vmkv_region *r = &cache->layout.regions[region];
 
@@ -238,7 +238,8 @@ int vmkv_slot_find(struct vmkv_cache *cache, vmkv_seq seq, uint32_t *ret);
 /* Compute mapped and trim_at anew from the slot's spans, and tell ready_tokens. */
 void vmkv_slot_refresh(struct vmkv_cache *cache, uint32_t slot);
 void vmkv_slot_publish(struct vmkv_cache *cache, uint32_t slot);
-/* Set or clear the slot's bit in open_bits as its state has it. One that is used up loses its tables. */
+/* Set or clear the slot's bit in open_bits as its state has it. One that is used up loses its
+ * tables. */
 void vmkv_slot_update_open(struct vmkv_cache *cache, uint32_t slot);
 /* Learn which slots' points were reached. */
 void vmkv_slots_advance(struct vmkv_cache *cache);
@@ -301,6 +302,9 @@ struct vmkv_gone vmkv_piece_pop_front(struct vmkv_cache *cache, uint32_t slot, u
 /* Move the pieces of a span from index `from` on, retiring or warm, to a batch with room for them. */
 void vmkv_pieces_unmap(struct vmkv_cache *cache, struct vmkv_batch *batch, uint32_t slot,
                        uint32_t region, uint32_t from, bool open);
+/* Have the driver zero ranges, and count that. Drops the lock. */
+int vmkv_cache_fill(struct vmkv_cache *cache, const struct vmkv_fill *fills, size_t n,
+                    uint64_t *point);
 /* A closed slot's memory is zero from `point` on, or needn't be: it waits for the next sequence. */
 void vmkv_slot_warmed(struct vmkv_cache *cache, uint32_t slot, uint64_t point);
 
@@ -318,8 +322,8 @@ uint64_t vmkv_warm_pages(const struct vmkv_cache *cache);
 /* Drop warm pieces of such slots until `pages` pages and `runs` runs of them were dropped. Returns
  * whether any was. */
 bool vmkv_warm_reclaim(struct vmkv_cache *cache, uint64_t pages, uint64_t runs);
-/* Go on with what was dropped, until it is free to take. Drops the lock. Without aliases it can't be
- * mapped before its unmaps are reached, so that this waits for them. */
+/* Go on with what was dropped, until it is free to take. Drops the lock. Without aliases it can't
+ * be mapped before its unmaps are reached, so that this waits for them. */
 void vmkv_warm_settle(struct vmkv_cache *cache);
 /* Move everything that is due one step on, until nothing moves: waiting pieces that were retired,
  * batches whose points were reached, unmaps and fills. Drops the lock for driver calls. With retry,

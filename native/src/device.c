@@ -92,6 +92,48 @@ static int name_split(const char *name, struct name_parts *parts)
 	return 0;
 }
 
+/* Whether the rest of the options, from an '&' on, has this one too. */
+static bool option_is_again(const char *rest, const char *name)
+{
+	size_t length = strlen(name);
+
+	while (*rest) {
+		rest++;
+		if (!strncmp(rest, name, length) && rest[length] == '=')
+			return true;
+		rest += strcspn(rest, "&");
+	}
+	return false;
+}
+
+int vmkv_option_next(const char **options, const char *device, struct vmkv_option *ret, char *error,
+                     size_t error_bytes)
+{
+	const char *text = *options;
+	size_t length = strcspn(text, "&");
+	char *value;
+
+	if (!*text)
+		return 0;
+	vmkv_text(ret->name, sizeof(ret->name), "%.*s", (int)(length < 127 ? length : 127), text);
+	value = strchr(ret->name, '=');
+	if (!value || length >= sizeof(ret->name)) {
+		vmkv_text(error, error_bytes,
+		          "malformed option \"%.40s\" of device %s: write name=value&name=value",
+		          ret->name, device);
+		return -EINVAL;
+	}
+	*value++ = 0;
+	if (option_is_again(text + length, ret->name)) {
+		vmkv_text(error, error_bytes, "option \"%.40s\" of device %s is given twice", ret->name,
+		          device);
+		return -EINVAL;
+	}
+	ret->value = value;
+	*options = text + length + (text[length] == '&');
+	return 1;
+}
+
 static int open_auto(const struct name_parts *parts, char *error, size_t error_bytes,
                      vmkv_device **ret)
 {

@@ -76,8 +76,8 @@ struct vmkv_device_ops {
 
 	/* Put memory behind addresses. *point: when it can be used. On failure the first *issued maps
 	 * may have taken effect, and the manager unmaps them; the others have none. With
-	 * VMKV_SAFE_NEVER_REUSE_ADDRESSES it keeps them instead, and on failure too *point is written if
-	 * *issued > 0. -ENOSPC: the driver's bound on mappings is reached. */
+	 * VMKV_SAFE_NEVER_REUSE_ADDRESSES it keeps them instead, and on failure too *point is written
+	 * if *issued > 0. -ENOSPC: the driver's bound on mappings is reached. */
 	int (*map)(struct vmkv_device *device, const struct vmkv_map *maps, size_t n, size_t *issued,
 	           uint64_t *point);
 
@@ -141,15 +141,27 @@ static inline bool vmkv_device_is_safe(const struct vmkv_device *device, enum vm
 	return (device->info.safe & (uint32_t)mode) != 0;
 }
 
-/* For the ports: the options that all devices have, safe= and wait_us=. Sets *known to whether it is one
- * of them. -EINVAL with a line in error: a value that means nothing, or at the end, options that don't
- * fit. What they ask for is in info->safe and wait_after_map_us. */
-int vmkv_safe_option(struct vmkv_device_info *info, const char *name, const char *value, bool *known,
-                     char *error, size_t error_bytes);
+/* For the ports: take the next of a device's options, "name=value&name=value", and go on behind it.
+ * Returns 1, 0 at their end, or -EINVAL with a line in error: it is malformed, or is given once
+ * more. */
+struct vmkv_option {
+	char name[128];
+	const char *value; /* in there too */
+};
+int vmkv_option_next(const char **options, const char *device, struct vmkv_option *ret, char *error,
+                     size_t error_bytes);
+
+/* The options that all devices have, safe= and wait_us=. Sets *known to whether it is one of them.
+ * -EINVAL with a line in error: a value that means nothing, or at the end, options that don't fit.
+ * What they ask for is in info->safe and wait_after_map_us. */
+int vmkv_safe_option(struct vmkv_device_info *info, const char *name, const char *value,
+                     bool *known, char *error, size_t error_bytes);
 int vmkv_safe_options_end(struct vmkv_device_info *info, char *error, size_t error_bytes);
-/* The options that ask for the same again: "" or "safe=...", with a wait_us that isn't the usual one. */
+/* The options that ask for the same again: "" or "safe=...", with a wait_us that isn't the usual
+ * one. */
 void vmkv_safe_text(const struct vmkv_device_info *info, char *text, size_t n);
-/* Maps were issued and their point is reached: with VMKV_SAFE_WAIT_AFTER_MAP, wait until they are seen. */
+/* Maps were issued and their point is reached: with VMKV_SAFE_WAIT_AFTER_MAP, wait until they are
+ * seen. */
 void vmkv_device_wait_after_map(const struct vmkv_device *device);
 
 /* For the manager. */

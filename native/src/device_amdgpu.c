@@ -53,7 +53,7 @@ static const struct vmkv_device_ops amdgpu_ops = {
 	.health = amdgpu_health,
 };
 
-/* ---- options ------------------------------------------------------------------------------------ */
+/* ---- options --------------------------------------------------------------------------------- */
 
 static int window_parse(const char *text, struct vmkv_amdgpu *gpu, uint64_t *begin, uint64_t *end)
 {
@@ -99,48 +99,25 @@ static int option_set(struct vmkv_amdgpu *gpu, const char *name, const char *val
 			return 0;
 		}
 	}
-	return vmkv_device_fail(&gpu->base, -EINVAL, "commit=%.40s is none of cs, engine and bo", value);
-}
-
-/* Whether the rest of the options, from an '&' on, has this one too. */
-static bool option_is_again(const char *rest, const char *name)
-{
-	size_t length = strlen(name);
-
-	while (*rest) {
-		rest++;
-		if (!strncmp(rest, name, length) && rest[length] == '=')
-			return true;
-		rest += strcspn(rest, "&");
-	}
-	return false;
+	return vmkv_device_fail(&gpu->base, -EINVAL, "commit=%.40s is none of cs, engine and bo",
+	                        value);
 }
 
 static int options_parse(struct vmkv_amdgpu *gpu, struct amdgpu_open *request)
 {
 	const char *text = request->options;
-	int rc = 0;
+	struct vmkv_option option;
+	char *error = gpu->base.error;
+	size_t n = sizeof(gpu->base.error);
+	int rc = vmkv_option_next(&text, "amdgpu", &option, error, n);
 
-	while (*text && !rc) {
-		char part[128];
-		size_t length = strcspn(text, "&");
-		char *value;
-
-		vmkv_text(part, sizeof(part), "%.*s", (int)(length < 127 ? length : 127), text);
-		value = strchr(part, '=');
-		if (!value || length >= sizeof(part))
-			return vmkv_device_fail(&gpu->base, -EINVAL,
-			                        "malformed option \"%.40s\" of device amdgpu: write "
-			                        "name=value&name=value", part);
-		*value++ = 0;
-		if (option_is_again(text + length, part))
-			return vmkv_device_fail(&gpu->base, -EINVAL,
-			                        "option \"%.40s\" of device amdgpu is given twice", part);
-		rc = option_set(gpu, part, value, request);
-		text += length + (text[length] == '&');
+	while (rc > 0) {
+		rc = option_set(gpu, option.name, option.value, request);
+		if (!rc)
+			rc = vmkv_option_next(&text, "amdgpu", &option, error, n);
 	}
 	if (!rc)
-		rc = vmkv_safe_options_end(&gpu->base.info, gpu->base.error, sizeof(gpu->base.error));
+		rc = vmkv_safe_options_end(&gpu->base.info, error, n);
 	if (!rc && gpu->commit == VMKV_COMMIT_ENGINE &&
 	    vmkv_device_is_safe(&gpu->base, VMKV_SAFE_WAIT_AFTER_MAP))
 		return vmkv_device_fail(&gpu->base, -EINVAL,
@@ -149,9 +126,10 @@ static int options_parse(struct vmkv_amdgpu *gpu, struct amdgpu_open *request)
 	return rc;
 }
 
-/* ---- the card ----------------------------------------------------------------------------------- */
+/* ---- the card -------------------------------------------------------------------------------- */
 
-/* A DRM file that isn't amdgpu's would crash libdrm_amdgpu, which takes the driver's name for granted. */
+/* A DRM file that isn't amdgpu's would crash libdrm_amdgpu, which takes the driver's name for
+ * granted. */
 static int check_driver(struct vmkv_amdgpu *gpu, int fd, const char *what)
 {
 	drmVersionPtr version = gpu->drm.drmGetVersion(fd);
@@ -245,7 +223,7 @@ static int card_check(struct vmkv_amdgpu *gpu)
 	return 0;
 }
 
-/* ---- open --------------------------------------------------------------------------------------- */
+/* ---- open ------------------------------------------------------------------------------------ */
 
 static struct vmkv_amdgpu *device_alloc(void)
 {
@@ -299,7 +277,7 @@ int amdgpu_device_open(const struct amdgpu_open *given, char *error, size_t erro
 	return 0;
 }
 
-/* ---- nodes ------------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 static int fail_permission(const char *path, char *error, size_t error_bytes)
 {

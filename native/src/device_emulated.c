@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The emulated card as a device: the emulator, which is a library of its own that engines on real cards
- * never load, and the amdgpu device on top of it through the system's libdrm, as on a real one.
+ * The emulated card as a device: the emulator, which is a library of its own that engines on real
+ * cards never load, and the amdgpu device on top of it through the system's libdrm, as on a real
+ * one.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -62,7 +63,8 @@ static int library_load(struct emulated *emulated, char *error, size_t error_byt
 		void *found = dlsym(emulated->library, symbols[i].name);
 
 		if (!found) {
-			vmkv_text(error, error_bytes, VMKV_EMULATOR_SONAME " lacks %s: it is of another version",
+			vmkv_text(error, error_bytes,
+			          VMKV_EMULATOR_SONAME " lacks %s: it is of another version",
 			          symbols[i].name);
 			return -ENODEV;
 		}
@@ -146,7 +148,7 @@ int vmkv_device_emulated_open(const char *model, const char *options, char *erro
 	}
 	gpu->on_destroy = emulated_destroy;
 	gpu->owner = emulated;
-	if (request.window_begin != request.window_end || gpu->window_begin != gpu->window_end) {
+	if (gpu->window_begin != gpu->window_end) {
 		/* Each mapping is one of this process too. */
 		gpu->base.info.features |= VMKV_FEATURE_CPU_ADDRESSES;
 		host_share_bound(&gpu->base);

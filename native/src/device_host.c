@@ -231,6 +231,16 @@ static void host_destroy(struct vmkv_device *device)
 	free(host);
 }
 
+static int host_health(struct vmkv_device *device, struct vmkv_device_health *ret)
+{
+	struct host_device *host = host_of(device);
+
+	pthread_mutex_lock(&host->file_lock);
+	ret->slab_bytes = host->slab_bytes;
+	pthread_mutex_unlock(&host->file_lock);
+	return 0;
+}
+
 static const struct vmkv_device_ops host_ops = {
 	.destroy = host_destroy,
 	.reserve = host_reserve,
@@ -242,6 +252,7 @@ static const struct vmkv_device_ops host_ops = {
 	.fill = host_fill,
 	.copy = host_copy,
 	.wait = NULL,
+	.health = host_health,
 };
 
 /* ---- options -------------------------------------------------------------------------------- */
@@ -265,8 +276,6 @@ static int option_set(const char *name, const char *value, struct host_options *
 		vmkv_text(error, error_bytes,
 		          "unknown option \"%.40s\" of device host: it has max_mappings, memory, safe and "
 		          "wait_us", name);
-	else if (*field)
-		vmkv_text(error, error_bytes, "option %s of device host is given twice", name);
 	else if (memory && (vmkv_size_parse(value, field) || !*field))
 		vmkv_text(error, error_bytes,
 		          "memory=%.40s is no size: write bytes, or a number with KiB, MiB, GiB, TiB, kB, "
@@ -284,27 +293,15 @@ static int option_set(const char *name, const char *value, struct host_options *
 static int options_parse(const char *text, struct host_options *options, char *error,
                          size_t error_bytes)
 {
-	while (*text) {
-		char part[128];
-		size_t length = strcspn(text, "&");
-		char *value;
-		int rc;
+	struct vmkv_option option;
+	int rc = vmkv_option_next(&text, "host", &option, error, error_bytes);
 
-		vmkv_text(part, sizeof(part), "%.*s", (int)(length < 127 ? length : 127), text);
-		value = strchr(part, '=');
-		if (!value || length >= sizeof(part)) {
-			vmkv_text(error, error_bytes,
-			          "malformed option \"%.40s\" of device host: write name=value&name=value",
-			          part);
-			return -EINVAL;
-		}
-		*value++ = 0;
-		rc = option_set(part, value, options, error, error_bytes);
-		if (rc)
-			return rc;
-		text += length + (text[length] == '&');
+	while (rc > 0) {
+		rc = option_set(option.name, option.value, options, error, error_bytes);
+		if (!rc)
+			rc = vmkv_option_next(&text, "host", &option, error, error_bytes);
 	}
-	return vmkv_safe_options_end(&options->info, error, error_bytes);
+	return rc ? rc : vmkv_safe_options_end(&options->info, error, error_bytes);
 }
 
 /* Settle the bound on mappings: what the kernel leaves, or less if the options say so. */

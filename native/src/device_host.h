@@ -25,7 +25,7 @@ struct host_device {
 	uint64_t file_size;         /* at least that */
 	uint64_t slab_bytes;        /* of all slabs that exist */
 	struct host_range *free_ranges; /* in order of offset, never two that touch */
-	struct host_range *addresses; /* never-reuse-addresses: all that were ever reserved, at .offset */
+	struct host_range *addresses; /* never-reuse-addresses: all ever reserved, at .offset */
 };
 
 static inline struct host_device *host_of(struct vmkv_device *device)
@@ -50,8 +50,8 @@ int host_fail_mmap(struct host_device *host, const char *what, uint64_t address,
 /* Let a device whose mappings are the process's count them with all others of the process. */
 void host_share_bound(struct vmkv_device *device);
 
-/* Addresses were mapped: note them, where they may not be used again before the device's end. -ENOMEM.
- * Give them back: with what is behind them, to the process or to nobody. */
+/* Addresses were mapped: note them, where they may not be used again before the device's end.
+ * -ENOMEM. Give them back: with what is behind them, to the process or to nobody. */
 int host_addresses_note(struct host_device *host, uint64_t address, uint64_t bytes);
 void host_addresses_give(struct host_device *host, uint64_t address, uint64_t bytes);
 

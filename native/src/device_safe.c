@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Safe modes: which are asked for, and the wait of one of them. What the others mean is up to the ports
- * and the manager.
+ * Safe modes: which are asked for, and the wait of one of them. What the others mean is up to the
+ * ports and the manager.
  */
 #include "device.h"
 
@@ -63,18 +63,14 @@ static int wait_parse(struct vmkv_device_info *info, const char *value, char *er
 	return 0;
 }
 
-int vmkv_safe_option(struct vmkv_device_info *info, const char *name, const char *value, bool *known,
-                     char *error, size_t error_bytes)
+int vmkv_safe_option(struct vmkv_device_info *info, const char *name, const char *value,
+                     bool *known, char *error, size_t error_bytes)
 {
 	bool safe = !strcmp(name, "safe");
 
 	*known = safe || !strcmp(name, "wait_us");
 	if (!*known)
 		return 0;
-	if (safe ? info->safe : info->wait_after_map_us) {
-		vmkv_text(error, error_bytes, "device option %s is given twice", name);
-		return -EINVAL;
-	}
 	return safe ? safe_parse(info, value, error, error_bytes)
 	            : wait_parse(info, value, error, error_bytes);
 }
@@ -113,7 +109,10 @@ void vmkv_safe_text(const struct vmkv_device_info *info, char *text, size_t n)
 void vmkv_device_wait_after_map(const struct vmkv_device *device)
 {
 	uint64_t us = device->info.wait_after_map_us;
-	struct timespec left = { .tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000 };
+	struct timespec left = {
+		.tv_sec = (time_t)(us / 1000000),
+		.tv_nsec = (long)(us % 1000000) * 1000,
+	};
 
 	while (us && nanosleep(&left, &left) && errno == EINTR)
 		;

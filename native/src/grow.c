@@ -318,8 +318,8 @@ static int plan_map(const struct vmkv_cache *cache, struct vmkv_growth *growth,
 	return rc;
 }
 
-/* Pages are zeroed before they have an address, or where they can't be reached then, by their address
- * before it is ready. Without the lock. */
+/* Pages are zeroed before they have an address, or where they can't be reached then, by their
+ * address before it is ready. Without the lock. */
 static int plan_carry_out(const struct vmkv_cache *cache, struct vmkv_growth *growth,
                           struct applied *applied)
 {
@@ -415,29 +415,18 @@ static size_t ahead_chunk(const struct vmkv_cache *cache, uint32_t slot, uint32_
 
 static int ahead_zero(struct vmkv_cache *cache, uint32_t slot)
 {
-	struct vmkv_device *device = cache->device;
 	struct vmkv_fill chunk[CHUNK];
 	size_t n;
-	int rc = 0;
 
 	for (uint32_t r = 0; r < cache->layout.region_count; r++) {
 		uint32_t at = cache->cold[slot].spans[r].used;
 
 		while ((n = ahead_chunk(cache, slot, r, &at, chunk)) > 0) {
-			uint64_t point = 0, began, took;
+			uint64_t point;
+			int rc = vmkv_cache_fill(cache, chunk, n, &point);
 
-			vmkv_cache_unlock(cache);
-			began = vmkv_mirror_clock(cache);
-			rc = device->ops->fill(device, chunk, n, &point);
-			took = vmkv_mirror_clock(cache) - began;
-			vmkv_cache_lock(cache);
-			vmkv_mirror_called(cache, VMKV_PUBLISHED_CALL_FILL, n, took);
-			cache->counters.fill_calls += n;
-			cache->counters.failed_calls += rc != 0;
 			if (rc != 0)
 				return rc;
-			if (point > cache->last_point)
-				cache->last_point = point;
 			slot_depend(cache, slot, point);
 		}
 	}

@@ -123,11 +123,6 @@ struct vmkv_libdrm {
 	                                uint32_t *count);
 	int (*amdgpu_query_hw_ip_info)(amdgpu_device_handle device, unsigned type,
 	                               unsigned instance, struct drm_amdgpu_info_hw_ip *info);
-	int (*amdgpu_query_firmware_version)(amdgpu_device_handle device, unsigned type,
-	                                     unsigned instance, unsigned index, uint32_t *version,
-	                                     uint32_t *feature);
-	int (*amdgpu_query_sensor_info)(amdgpu_device_handle device, unsigned sensor, unsigned size,
-	                                void *value);
 	int (*amdgpu_read_mm_registers)(amdgpu_device_handle device, unsigned dword_offset,
 	                                unsigned count, uint32_t instance, uint32_t flags,
 	                                uint32_t *values);
@@ -138,7 +133,6 @@ struct vmkv_libdrm {
 	int (*amdgpu_bo_alloc)(amdgpu_device_handle device, struct amdgpu_bo_alloc_request *request,
 	                       amdgpu_bo_handle *buffer);
 	int (*amdgpu_bo_free)(amdgpu_bo_handle buffer);
-	void (*amdgpu_bo_inc_ref)(amdgpu_bo_handle buffer);
 	int (*amdgpu_bo_export)(amdgpu_bo_handle buffer, enum amdgpu_bo_handle_type type,
 	                        uint32_t *shared);
 	int (*amdgpu_bo_import)(amdgpu_device_handle device, enum amdgpu_bo_handle_type type,
@@ -148,11 +142,6 @@ struct vmkv_libdrm {
 	int (*amdgpu_bo_wait_for_idle)(amdgpu_bo_handle buffer, uint64_t timeout_ns, bool *busy);
 	int (*amdgpu_bo_query_info)(amdgpu_bo_handle buffer, struct amdgpu_bo_info *info);
 	int (*amdgpu_bo_set_metadata)(amdgpu_bo_handle buffer, struct amdgpu_bo_metadata *metadata);
-	int (*amdgpu_create_bo_from_user_mem)(amdgpu_device_handle device, void *address,
-	                                      uint64_t size, amdgpu_bo_handle *buffer);
-	int (*amdgpu_find_bo_by_cpu_mapping)(amdgpu_device_handle device, void *address,
-	                                     uint64_t size, amdgpu_bo_handle *buffer,
-	                                     uint64_t *offset);
 	int (*amdgpu_bo_list_create_raw)(amdgpu_device_handle device, uint32_t count,
 	                                 struct drm_amdgpu_bo_list_entry *entries, uint32_t *list);
 	int (*amdgpu_bo_list_destroy_raw)(amdgpu_device_handle device, uint32_t list);
@@ -210,8 +199,6 @@ struct vmkv_libdrm {
 	                                uint64_t *points, unsigned count, uint32_t flags);
 	int (*amdgpu_cs_export_syncobj)(amdgpu_device_handle device, uint32_t syncobj, int *fd);
 	int (*amdgpu_cs_import_syncobj)(amdgpu_device_handle device, int fd, uint32_t *syncobj);
-	int (*amdgpu_cs_syncobj_export_sync_file)(amdgpu_device_handle device, uint32_t syncobj,
-	                                          int *fd);
 	int (*amdgpu_cs_syncobj_import_sync_file)(amdgpu_device_handle device, uint32_t syncobj,
 	                                          int fd);
 	int (*amdgpu_cs_syncobj_export_sync_file2)(amdgpu_device_handle device, uint32_t syncobj,
@@ -222,16 +209,12 @@ struct vmkv_libdrm {
 	                                  uint64_t to_point, uint32_t from, uint64_t from_point,
 	                                  uint32_t flags);
 
-	/* libdrm itself. drmIoctl and the Prime functions return -1 with the error in errno. */
+	/* libdrm itself. drmIoctl and drmPrimeFDToHandle return -1 with the error in errno. */
 	int (*drmIoctl)(int fd, unsigned long request, void *argument);
 	int (*drmCommandWriteRead)(int fd, unsigned long command, void *data, unsigned long bytes);
 	drmVersionPtr (*drmGetVersion)(int fd);
 	void (*drmFreeVersion)(drmVersionPtr version);
-	int (*drmGetCap)(int fd, uint64_t capability, uint64_t *value);
-	int (*drmGetNodeTypeFromFd)(int fd);
-	int (*drmPrimeHandleToFD)(int fd, uint32_t handle, uint32_t flags, int *prime);
 	int (*drmPrimeFDToHandle)(int fd, int prime, uint32_t *handle);
-	int (*drmCloseBufferHandle)(int fd, uint32_t handle);
 
 	/* NULL where this libdrm lacks them; vmkv_libdrm_release says which one first had them. */
 	int (*amdgpu_device_initialize2)(int fd, bool deduplicate, uint32_t *major, uint32_t *minor,

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * What happens to a cache, written down as it happens. Tables of slots and slabs are told once a change,
- * pieces each time.
+ * What happens to a cache, written down as it happens. Tables of slots and slabs are told once a
+ * change, pieces each time.
  */
 #include "publish.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "cache.h"
 
@@ -35,8 +34,8 @@ static void version_write(struct vmkv_mirror *mirror, void *versions, const void
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* The version that is newest stays as it is. The older one doesn't count any more; nor does it, half
- * written, before the header's epoch says so. */
+/* The version that is newest stays as it is. The older one doesn't count any more; nor does it,
+ * half written, before the header's epoch says so. */
 static inline void live_write(struct vmkv_published_live *versions, const struct vmkv_slot *s,
                               uint64_t step, uint64_t epoch)
 {
@@ -235,7 +234,8 @@ static uint32_t phys_number(const struct vmkv_pages *pages, uint32_t page)
 }
 
 /* Which entry a piece has that begins at this page. Spans that grow together take pages at the same
- * place of neighbouring stretches: their entries are neighbours, which is what keeps the cost down. */
+ * place of neighbouring stretches: their entries are neighbours, which is what keeps the cost
+ * down. */
 static uint64_t piece_entry(const struct vmkv_pages *pages, uint32_t page)
 {
 	uint64_t slab = vmkv_pages_slab_index(pages, page);
@@ -246,8 +246,8 @@ static uint64_t piece_entry(const struct vmkv_pages *pages, uint32_t page)
 	       (place >> pages->stretch_shift);
 }
 
-/* As version_write, but reads nothing from far memory for a piece that came to be: its pages were held
- * through a driver call, so this change has not written the entry yet. */
+/* As version_write, but reads nothing from far memory for a piece that came to be: its pages were
+ * held through a driver call, so this change has not written the entry yet. */
 static void piece_write(struct vmkv_cache *cache, const struct vmkv_gone *gone,
                         enum vmkv_published_piece_state state, bool created)
 {
@@ -376,7 +376,8 @@ void vmkv_mirror_commit(struct vmkv_cache *cache)
 		state_write(cache);
 	}
 	__atomic_store_n(&mirror->header->epoch, ++mirror->epoch, __ATOMIC_RELEASE);
-	__atomic_store_n(&mirror->header->beat_ns, vmkv_mirror_time(CLOCK_MONOTONIC_COARSE), __ATOMIC_RELAXED);
+	__atomic_store_n(&mirror->header->beat_ns, vmkv_clock_ns(CLOCK_MONOTONIC_COARSE),
+	                 __ATOMIC_RELAXED);
 	mirror->now_ns = 0;
 	mirror->call_ns = 0;
 	mirror->stepped = false;

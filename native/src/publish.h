@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * The mirror: what a cache tells of itself in a file, if it is shared. publish_format.h says how the
- * file is laid out and what makes its states whole; here is when they are written.
+ * The mirror: what a cache tells of itself in a file, if it is shared. publish_format.h says how
+ * the file is laid out and what makes its states whole; here is when they are written.
  *
- * All but create and destroy are called under the cache's lock, fail never, and make no system call.
- * They note or write what changed; vmkv_mirror_commit, when the lock is given up, makes that one
- * change. So whoever holds the lock must leave the tables whole when he drops it, as for everybody else.
+ * All but create and destroy are called under the cache's lock, fail never, and make no system
+ * call. They note or write what changed; vmkv_mirror_commit, when the lock is given up, makes that
+ * one change. So whoever holds the lock must leave the tables whole when he drops it, as for
+ * everybody else.
  */
 #ifndef VMKV_PUBLISH_H
 #define VMKV_PUBLISH_H
-
-#include <time.h>
 
 #include "pages.h"
 #include "publish_format.h"
@@ -28,12 +27,12 @@ struct vmkv_mirror_file {
 	size_t size;
 };
 
-/* Whether a cache with enum vmkv_share `share` is to be shared, by VMKV_STATS too. -EINVAL: that means
- * nothing. */
+/* Whether a cache with enum vmkv_share `share` is to be shared, by VMKV_STATS too. -EINVAL: that
+ * means nothing. */
 int vmkv_mirror_wanted(uint32_t share, bool *ret, char *error, size_t error_bytes);
 /* Find or make the directory, remove what dead processes left there, and preallocate the file.
- * -EACCES: the directory isn't ours alone. -ENOSPC, -EFBIG: no room; or another errno. With a line in
- * error. */
+ * -EACCES: the directory isn't ours alone. -ENOSPC, -EFBIG: no room; or another errno. With a line
+ * in error. */
 int vmkv_mirror_file_create(struct vmkv_mirror_file *file, uint32_t tag, size_t size, char *error,
                             size_t error_bytes);
 /* It is filled in: give it its name. */
@@ -92,8 +91,8 @@ void vmkv_mirror_step(struct vmkv_cache *cache, const struct vmkv_step_request *
 /* The pages of a mapping changed their state: it came to be, changed, or is no more. */
 void vmkv_mirror_piece(struct vmkv_cache *cache, const struct vmkv_gone *gone,
                        enum vmkv_page_state from, enum vmkv_page_state to);
-/* A piece that begins at this page will be told of soon, or after so many others: its entry is far away in
- * memory, and had better come near meanwhile. */
+/* A piece that begins at this page will be told of soon, or after so many others: its entry is far
+ * away in memory, and had better come near meanwhile. */
 #define VMKV_MIRROR_AHEAD 24
 void vmkv_mirror_expect(const struct vmkv_cache *cache, uint32_t page);
 /* All that was noted since the last one is one change. */
@@ -124,7 +123,6 @@ void vmkv_mirror_called(struct vmkv_cache *cache, enum vmkv_published_call call,
 uint64_t vmkv_mirror_clock(const struct vmkv_cache *cache);
 
 /* publish_events.c, for the above. */
-uint64_t vmkv_mirror_time(clockid_t clock); /* in ns */
 /* One time for all of a change: most of them come close together. */
 uint64_t vmkv_mirror_now(struct vmkv_mirror *mirror);
 /* Write an event down. */

@@ -3,29 +3,19 @@
  * The ring of what happened last, and how long driver calls took.
  */
 #include <string.h>
-#include <time.h>
 
 #include "cache.h"
 #include "publish.h"
 
-uint64_t vmkv_mirror_time(clockid_t clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 uint64_t vmkv_mirror_clock(const struct vmkv_cache *cache)
 {
-	return cache->mirror != NULL ? vmkv_mirror_time(CLOCK_MONOTONIC) : 0;
+	return cache->mirror != NULL ? vmkv_clock_ns(CLOCK_MONOTONIC) : 0;
 }
 
-/* One time for all of a change: most of them come close together. */
 uint64_t vmkv_mirror_now(struct vmkv_mirror *mirror)
 {
 	if (mirror->now_ns == 0)
-		mirror->now_ns = vmkv_mirror_time(CLOCK_MONOTONIC);
+		mirror->now_ns = vmkv_clock_ns(CLOCK_MONOTONIC);
 	return mirror->now_ns;
 }
 
@@ -61,7 +51,6 @@ void vmkv_mirror_event(struct vmkv_cache *cache, enum vmkv_published_event_kind 
 	event_write(cache, &event);
 }
 
-/* What happened to a piece: the same as to the last one, in the next region, or something else. */
 void vmkv_mirror_piece_event(struct vmkv_cache *cache, const struct vmkv_gone *gone,
                         enum vmkv_published_event_kind kind)
 {

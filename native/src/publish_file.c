@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The file of a cache that is shared: in a directory that is the user's alone, with all the room that it
- * will ever need, and no name before it is filled in.
+ * The file of a cache that is shared: in a directory that is the user's alone, with all the room
+ * that it will ever need, and no name before it is filled in.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,11 +12,10 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "publish_process.h"
 #include "publish.h"
+#include "publish_process.h"
 #include "util.h"
 
 #define FAIL(rc, ...) (vmkv_text(error, error_bytes, __VA_ARGS__), (rc))
@@ -84,7 +83,8 @@ static int directory_find(struct vmkv_mirror_file *file, char *error, size_t err
 	char name[32];
 	int parent;
 
-	/* A path that is relative or too long means nothing; one that isn't there is of another time. */
+	/* A path that is relative or too long means nothing; one that isn't there is of another
+	 * time. */
 	if (runtime != NULL && runtime[0] == '/' &&
 	    strlen(runtime) + sizeof("/vmkv") <= sizeof(file->path)) {
 		parent = open(runtime, flags);
@@ -104,7 +104,8 @@ static int directory_find(struct vmkv_mirror_file *file, char *error, size_t err
 /* ---- the file -------------------------------------------------------------------------------- */
 
 /* Give an open file its size, with memory or disk behind all of it. */
-static int file_reserve(int fd, const struct vmkv_mirror_file *file, char *error, size_t error_bytes)
+static int file_reserve(int fd, const struct vmkv_mirror_file *file, char *error,
+                        size_t error_bytes)
 {
 	struct rlimit limit;
 	int rc;

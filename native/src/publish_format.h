@@ -1,44 +1,49 @@
 /* SPDX-License-Identifier: MIT
  *
- * The file that a cache publishes itself in, for `vmkv stats` and whoever else wants to look: a mirror
- * of its private tables. Read-only for all but the cache; nothing in it is ever believed by it.
+ * The file that a cache publishes itself in, for `vmkv stats` and whoever else wants to look: a
+ * mirror of its private tables. Read-only for all but the cache; nothing in it is ever believed by
+ * it.
  *
- * Where: $XDG_RUNTIME_DIR/vmkv/PID-TAG.kv (TAG: 5 hexadecimal digits), or where that isn't set,
- * /dev/shm/vmkv-UID/PID-TAG.kv. The directory is of mode 0700 and the user's own, the file of mode 0600. It
- * is complete before its name appears, never changes its size, and goes when the cache is destroyed.
+ * Where: $XDG_RUNTIME_DIR/vmkv/PID-TAG.kv (TAG: 5 hexadecimal digits), or without that directory,
+ * /dev/shm/vmkv-UID/PID-TAG.kv. The directory is of mode 0700 and the user's own, the file of mode
+ * 0600. It is complete before its name appears, never changes its size, and goes when the cache is
+ * destroyed.
  *
- * Layout: the header; at header_bytes a table of section_count struct vmkv_published_section; sections,
- * each at a multiple of 64. All numbers are little-endian, as the machine's own. A reader skips sections
- * with an id that it doesn't know, takes of an entry no more than entry_bytes, and refuses another
- * version_major: within one, structs only get longer.
+ * Layout: the header; at header_bytes a table of section_count struct vmkv_published_section;
+ * sections, each at a multiple of 64. All numbers are little-endian, as the machine's own. A reader
+ * skips sections with an id that it doesn't know, takes of an entry no more than entry_bytes, and
+ * refuses another version_major: within one, structs only get longer.
  *
- * Whole states. `epoch` counts the changes that were published; the file shows the state after each of
- * them, and a process that dies anywhere leaves the last one. Where a section has two versions, entry i
- * has its version v (0 or 1) at offset + (2 * i + v) * entry_bytes, and each begins with the epoch of
- * the change that wrote it (0: never written; UINT64_MAX: being written). A change overwrites the
- * older version of each entry that it touches, and stores the header's epoch last.
+ * Whole states. `epoch` counts the changes that were published; the file shows the state after each
+ * of them, and a process that dies anywhere leaves the last one. Where a section has two versions,
+ * entry i has its version v (0 or 1) at offset + (2 * i + v) * entry_bytes, and each begins with
+ * the epoch of the change that wrote it (0: never written; UINT64_MAX: being written). A change
+ * overwrites the older version of each entry that it touches, and stores the header's epoch last.
  *
  * Reading. Take E = header.epoch; copy; of each entry the version that counts is the one with the
- * greatest epoch that is not beyond E (if there is none: epoch 0, which is all zero). The copy is whole
+ * greatest epoch that is not beyond E (if there is none: epoch 0, which is all zero). The copy is
+ * whole
  *   a) if header.epoch is still E after it was made; or
  *   b) but for VMKV_PUBLISHED_LIVES, if a second copy of the entry is equal, byte for byte; or
- *   c) but for VMKV_PUBLISHED_LIVES, if state.epoch (the version that counts of the state's only entry)
- *      is after it what it was before: all other changes since then were steps that mapped nothing, and
- *      those write lives alone.
+ *   c) but for VMKV_PUBLISHED_LIVES, if state.epoch (the version that counts of the state's only
+ *      entry) is after it what it was before: all other changes since then were steps that mapped
+ *      nothing, and those write lives alone.
  * So the large sections are copied while c) holds, lives (small) and the state while a) holds and
  * state.epoch is the same. An entry of pieces changes only together with its slab's entry: a slab
  * with an epoch not beyond that of an earlier copy has the same pieces still.
  *
  * What holds in every whole state:
- * - No physical page belongs to two pieces. A piece lies within its slab, and within its slot's addresses.
- * - Sums of pieces by state are state.mapped_bytes, retiring_bytes, unmapping_bytes and warm_bytes; they are
- *   those of the slots' and the slabs' entries, too (unless state.left_out is not 0).
+ * - No physical page belongs to two pieces. A piece lies within its slab, and within its slot's
+ *   addresses.
+ * - Sums of pieces by state are state.mapped_bytes, retiring_bytes, unmapping_bytes and warm_bytes;
+ *   they are those of the slots' and the slabs' entries, too (unless state.left_out is not 0).
  * - An open slot has memory for its live tokens, but for what its window has passed.
  * - state.steps + (epoch - state.epoch) steps have succeeded: the heartbeat.
  *
- * The page tables can't be seen from here: a piece is told from the time when its mapping succeeded until
- * its pages are free for others, which may be before or after its addresses have nothing behind them any
- * more: state.mappings, which counts those, may be less or more than there are pieces.
+ * The page tables can't be seen from here: a piece is told from the time when its mapping succeeded
+ * until its pages are free for others, which may be before or after its addresses have nothing
+ * behind them any more: state.mappings, which counts those, may be less or more than there are
+ * pieces.
  */
 #ifndef VMKV_PUBLISH_FORMAT_H
 #define VMKV_PUBLISH_FORMAT_H
@@ -58,10 +63,11 @@ enum vmkv_published_id {
 	VMKV_PUBLISHED_STATE = 1,   /* struct vmkv_published_state: one entry, two versions */
 	VMKV_PUBLISHED_LIVES = 2,   /* ..._live: by slot, two versions */
 	VMKV_PUBLISHED_SLOTS = 3,   /* ..._slot: by slot, two versions */
-	VMKV_PUBLISHED_PIECES = 4,  /* ..._piece: from slab * slab_pages on those of the slab, in an order of
-	                               the writer's own, two versions */
+	VMKV_PUBLISHED_PIECES = 4,  /* ..._piece: from slab * slab_pages on those of the slab, in an
+	                               order of the writer's own, two versions */
 	VMKV_PUBLISHED_SLABS = 5,   /* ..._slab: by slab, two versions */
-	VMKV_PUBLISHED_RING = 6,    /* ..._event: by (serial - 1) % VMKV_PUBLISHED_EVENTS, one version */
+	VMKV_PUBLISHED_RING = 6,    /* ..._event: by (serial - 1) % VMKV_PUBLISHED_EVENTS, one
+	                               version */
 	VMKV_PUBLISHED_TIMES = 7,   /* ..._times: by enum vmkv_published_call, one version */
 	VMKV_PUBLISHED_GROUPS = 8,  /* ..._group, constant, one version */
 	VMKV_PUBLISHED_REGIONS = 9, /* ..._region, constant, one version */
@@ -94,7 +100,7 @@ struct vmkv_published_header {
 	/* Where its memory is. */
 	char device[256];       /* as in vmkv_device_info */
 	char driver[32];        /* "host", "amdgpu" or "emulated" */
-	char pci_id[32];        /* of the card, as in 0000:03:00.0, "" if there is none or it is unknown */
+	char pci_id[32];        /* of the card, as in 0000:03:00.0; "": none, or unknown */
 	uint32_t safe;          /* VMKV_SAFE_* in force */
 	uint32_t wait_after_map_us;
 	/* The cache, as in vmkv_cache_info; physical unless said otherwise. */
@@ -119,7 +125,7 @@ struct vmkv_published_section {
 /* As in struct vmkv_stats: see there. */
 struct vmkv_published_state {
 	uint64_t epoch;
-	uint64_t time_ns;       /* when it was written: the last change but for steps that mapped nothing */
+	uint64_t time_ns;       /* of the last change but for steps that mapped nothing */
 	uint64_t budget_bytes, slab_bytes;
 	uint64_t mapped_bytes, warm_bytes, retiring_bytes, unmapping_bytes, zeroing_bytes, held_bytes;
 	uint64_t free_clean_bytes, free_dirty_bytes;
@@ -133,19 +139,20 @@ struct vmkv_published_state {
 	uint64_t completed;     /* greatest value that was retired */
 	uint64_t shared_bytes;  /* of pages with more than one reference, each once */
 	uint64_t events;        /* serial of the last event: greater ones belong to no state yet */
-	uint64_t left_out;      /* slabs that have no entry, nor the pieces in them: the budget was raised
-	                           beyond what there is room for */
+	uint64_t left_out;      /* slabs that have no entry, nor the pieces in them: the budget was
+	                           raised beyond what there is room for */
 	uint32_t lost;          /* 1: the device is lost */
 	uint32_t reserved;
 };
 
-/* How long a sequence is: written by steps, and when the slot is opened. Means nothing unless the slot is
- * open. */
+/* How long a sequence is: written by steps, and when the slot is opened. Means nothing unless the
+ * slot is open. */
 struct vmkv_published_live {
 	uint64_t epoch;
 	uint32_t tokens;   /* its length */
 	uint32_t previous; /* before its last step: windows are trimmed by this */
-	uint64_t step;     /* number of the step that named it last; when it was opened, of the last one */
+	uint64_t step;     /* number of the step that named it last; or of the last one before it was
+	                      opened */
 	uint64_t reserved;
 };
 
@@ -183,8 +190,8 @@ enum vmkv_published_piece_state {
 };
 
 /* One mapping: pages [page, page + pages) of a span's addresses, which begin at
- * region.base + slot * region.slot_stride; behind them pages [phys, phys + pages) of a slab. Where the
- * entry is depends on phys alone, and each has one of its own. */
+ * region.base + slot * region.slot_stride; behind them pages [phys, phys + pages) of a slab. Where
+ * the entry is depends on phys alone, and each has one of its own. */
 struct vmkv_published_piece {
 	uint64_t epoch;
 	uint32_t slot;
@@ -212,8 +219,8 @@ enum vmkv_published_event_kind {
 	VMKV_PUBLISHED_EVENT_SHORTAGE = 3,  /* bytes: missing, or mappings that are; region: enum
 	                                       vmkv_shortage_kind; slot and seq: the step's first, none
 	                                       if it was slots that an open lacked */
-	VMKV_PUBLISHED_EVENT_RETIRE = 4,    /* a piece that was trimmed, or a closed slot's memory (region
-	                                       UINT32_MAX), goes back or becomes warm */
+	VMKV_PUBLISHED_EVENT_RETIRE = 4,    /* a piece that was trimmed, or a closed slot's memory
+	                                       (region UINT32_MAX), goes back or becomes warm */
 	VMKV_PUBLISHED_EVENT_OPEN = 5,
 	VMKV_PUBLISHED_EVENT_CLOSE = 6,     /* bytes: mapped then */
 	VMKV_PUBLISHED_EVENT_TRIM = 7,      /* one piece that a window has passed */
@@ -223,8 +230,8 @@ enum vmkv_published_event_kind {
 	VMKV_PUBLISHED_EVENT_LOST = 11      /* the device is lost */
 };
 
-/* Written one after the other: the entry with serial s was overwritten if it holds another. serial is
- * 0 while it is being written. An entry beyond state.events is not part of a state yet. */
+/* Written one after the other: the entry with serial s was overwritten if it holds another. serial
+ * is 0 while it is being written. An entry beyond state.events is not part of a state yet. */
 struct vmkv_published_event {
 	uint64_t serial;  /* from 1 */
 	uint64_t time_ns;
@@ -233,8 +240,8 @@ struct vmkv_published_event {
 	uint64_t address; /* first address, 0: none; of the first region's piece */
 	uint64_t bytes;   /* of one piece, or of what it is about */
 	uint16_t kind;    /* enum vmkv_published_event_kind */
-	uint16_t regions; /* of what happens to a piece: it happened to so many, each at the same pages of the
-	                     next region's addresses, as long; 0: not to pieces */
+	uint16_t regions; /* of what happens to a piece: it happened to so many, each at the same
+	                     pages of the next region's addresses, as long; 0: not to pieces */
 	uint32_t slot;    /* UINT32_MAX: none */
 	uint32_t region;  /* UINT32_MAX: none, or all of the slot */
 	uint32_t duration_ns; /* 0: not measured; UINT32_MAX: that or longer */
@@ -247,9 +254,9 @@ enum vmkv_published_call {
 	VMKV_PUBLISHED_CALLS = 3
 };
 
-/* How long driver calls took, each with everything that went in it. Each number is right by itself; read
- * while one is added they may differ by that. buckets[i] counts calls of [2^i, 2^(i+1)) ns, the first
- * also 0, the last also longer ones. */
+/* How long driver calls took, each with everything that went in it. Each number is right by itself;
+ * read while one is added they may differ by that. buckets[i] counts calls of [2^i, 2^(i+1)) ns,
+ * the first also 0, the last also longer ones. */
 struct vmkv_published_times {
 	uint64_t sum_ns;
 	uint64_t max_ns;
@@ -264,7 +271,7 @@ struct vmkv_published_group {
 	uint32_t layers, tensors;
 	uint32_t first_place;   /* places of [layer][tensor] */
 	uint64_t token_bytes;   /* live bytes of a token, all layers; 0 for a state */
-	uint64_t window_tokens; /* window + slack; tokens below previous - this are dead. 0: no window */
+	uint64_t window_tokens; /* window + slack: tokens below previous - this are dead; or 0 */
 };
 
 /* What is backed together: a range of addresses for each slot, as in layout.h. */

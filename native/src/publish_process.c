@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "util.h"
+
 #define HIDDEN_SECONDS 60 /* a file without its name may still be filled in for so long */
 
 /* Read a small file into text, without the end of its line. Returns whether it could be. */
@@ -52,22 +54,14 @@ static uint64_t pid_namespace(void)
 	return stat("/proc/self/ns/pid", &found) == 0 ? found.st_ino : 0;
 }
 
-static uint64_t clock_ns(clockid_t clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 void vmkv_mirror_identify(struct vmkv_published_header *header)
 {
 	header->pid = (uint32_t)getpid();
 	header->uid = geteuid();
 	header->pid_namespace = pid_namespace();
 	header->start_ticks = start_ticks(header->pid);
-	header->created_ns = clock_ns(CLOCK_MONOTONIC);
-	header->created_realtime_ns = clock_ns(CLOCK_REALTIME);
+	header->created_ns = vmkv_clock_ns(CLOCK_MONOTONIC);
+	header->created_realtime_ns = vmkv_clock_ns(CLOCK_REALTIME);
 	text_read("/proc/sys/kernel/random/boot_id", header->boot_id, sizeof(header->boot_id));
 	text_read("/proc/self/comm", header->program, sizeof(header->program));
 }

@@ -11,8 +11,8 @@
 
 /* Who this process is. */
 void vmkv_mirror_identify(struct vmkv_published_header *header);
-/* Remove the files of dead processes from a directory that is ours. What can't be told, or isn't a file
- * of ours, stays. */
+/* Remove the files of dead processes from a directory that is ours. What can't be told, or isn't a
+ * file of ours, stays. */
 void vmkv_mirror_reap(int directory);
 
 #endif

@@ -77,7 +77,8 @@ static bool keep_warm(const struct vmkv_cache *cache, uint64_t pages)
 	               << cache->pages.page_shift;
 
 	/* With never_reuse nobody opens the slot again. */
-	return !cache->never_reuse && most != VMKV_WARM_OFF && cache->slab_bytes_held <= cache->budget_bytes &&
+	return !cache->never_reuse && most != VMKV_WARM_OFF &&
+	       cache->slab_bytes_held <= cache->budget_bytes &&
 	       !vmkv_device_is_lost(cache->device) &&
 	       now + (pages << cache->pages.page_shift) <= most;
 }

@@ -105,3 +105,11 @@ int vmkv_size_parse(const char *text, uint64_t *ret)
 	}
 	return -EINVAL;
 }
+
+uint64_t vmkv_clock_ns(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Small things that every part needs: structs versioned by struct_size, one-line texts, sizes.
+ * Small things that every part needs: structs versioned by struct_size, one-line texts, sizes,
+ * times.
  */
 #ifndef VMKV_UTIL_H
 #define VMKV_UTIL_H
@@ -8,6 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 /* Take a caller's struct, which begins with its struct_size, into dst of the library's size. What
  * the caller's lacks becomes zero.
@@ -32,5 +34,8 @@ void vmkv_text_v(char *buf, size_t n, const char *fmt, va_list args)
 /* Read a whole number of bytes, plain or with KiB, MiB, GiB, TiB, kB, MB, GB or TB, that takes all
  * of text. -EINVAL: it is none. -ERANGE: it doesn't fit. */
 int vmkv_size_parse(const char *text, uint64_t *ret);
+
+/* The time by CLOCK_MONOTONIC or another clock, in ns. */
+uint64_t vmkv_clock_ns(clockid_t clock);
 
 #endif

@@ -205,6 +205,14 @@ static void kernels_bound_is_told_from_lack_of_memory(void)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
+static uint64_t told_bytes(vmkv_device *device)
+{
+	struct vmkv_device_health health = { .struct_size = sizeof(health) };
+
+	CHECK_EQ(vmkv_device_health(device, &health), 0);
+	return health.slab_bytes;
+}
+
 static void destroyed_slabs_return_their_memory(void)
 {
 	vmkv_device *device = open_host("host");
@@ -214,11 +222,14 @@ static void destroyed_slabs_return_their_memory(void)
 	memset(host_pointer(first->alias), 1, SLAB);
 	memset(host_pointer(second->alias), 2, SLAB);
 	CHECK_EQ(held_bytes(device), 2 * SLAB);
+	CHECK_EQ(told_bytes(device), 2 * SLAB);
 	device->ops->slab_destroy(device, first);
 	CHECK_EQ(held_bytes(device), SLAB);
+	CHECK_EQ(told_bytes(device), SLAB);
 	CHECK_EQ(*words(second->alias), 0x02020202);
 	device->ops->slab_destroy(device, second);
 	CHECK_EQ(held_bytes(device), 0);
+	CHECK_EQ(told_bytes(device), 0);
 	CHECK_EQ(vmkv_device_close(device), 0);
 }
 

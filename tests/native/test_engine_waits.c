@@ -223,6 +223,29 @@ static void a_point_without_a_submission_is_refused(void)
 	waiting_end(&w);
 }
 
+/* What could not be committed is by the next submission: exporting its point makes that. */
+static void a_point_of_a_submission_to_come_is_exported(void)
+{
+	struct waiting w;
+	struct vmkv_unmap unmap;
+	struct pollfd poller = { .events = POLLIN };
+	uint64_t point;
+	size_t issued;
+
+	waiting_begin(&w, CARD);
+	vmkv_emulator_resume(w.e.emulator);
+	CHECK_EQ(vmkv_wait(w.r.device, w.point, UINT64_MAX), 0);
+	unmap = (struct vmkv_unmap){ .address = w.address, .bytes = 4 * WORDS, .mappings = 1 };
+	CHECK_EQ(vmkv_emulator_fail(w.e.emulator, "CS", 1, EINVAL), 0);
+	CHECK_EQ(w.r.device->ops->unmap(w.r.device, &unmap, 1, &issued, &point), 0);
+	CHECK_EQ(point, w.point + 1);
+	CHECK_EQ(vmkv_point_export(w.r.device, point, &poller.fd), 0);
+	CHECK_EQ(poll(&poller, 1, 10000), 1);
+	close(poller.fd);
+	CHECK_EQ(vmkv_wait(w.r.device, point, 0), 0);
+	waiting_end(&w);
+}
+
 int main(void)
 {
 	void *libdrm = dlopen("libdrm_amdgpu.so.1", RTLD_LAZY | RTLD_LOCAL);
@@ -237,5 +260,6 @@ int main(void)
 	RUN(another_file_waits_for_a_sync_file);
 	RUN(another_file_waits_on_the_timeline);
 	RUN(a_point_without_a_submission_is_refused);
+	RUN(a_point_of_a_submission_to_come_is_exported);
 	return 0;
 }
