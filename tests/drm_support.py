@@ -1,8 +1,9 @@
 """What the tests of vmkv.drm share: emulated cards of each kernel, and a look at this process."""
 
 import contextlib
-import os
 from collections.abc import Iterator
+
+import pytest
 
 from vmkv import drm
 from vmkv._native import lib
@@ -23,6 +24,23 @@ def emulated(kernel: str, options: str = "", model: str = "gfx1201") -> Iterator
         yield card
 
 
+@pytest.fixture(params=KERNELS)
+def kernel(request: pytest.FixtureRequest) -> str:
+    """Each kernel in turn."""
+    return str(request.param)
+
+
+@pytest.fixture
+def card(kernel: str) -> Iterator[Emulator]:
+    yield from emulated(kernel)
+
+
+@pytest.fixture
+def device(card: Emulator) -> Iterator[drm.Device]:
+    with card.device() as device:
+        yield device
+
+
 @contextlib.contextmanager
 def paused(card: Emulator) -> Iterator[None]:
     """A time in which the card starts no job; it ends even if a test fails."""
@@ -36,11 +54,6 @@ def paused(card: Emulator) -> Iterator[None]:
 def has_private_devices() -> bool:
     """Whether this libdrm gives devices of their own."""
     return bool(libdrm().amdgpu_device_initialize2)
-
-
-def descriptors() -> int:
-    """How many descriptors this process has open."""
-    return len(os.listdir("/proc/self/fd"))
 
 
 class Mapped:

@@ -6,12 +6,13 @@ have no memory behind them, and a card runs in the safe modes that `vmkv doctor`
 
 from __future__ import annotations
 
-import ctypes.util
 import functools
 from collections.abc import Container
 from dataclasses import dataclass
 
 import pytest
+
+from support import has_libdrm
 
 # conftest sees to it that the installed package is imported.
 CARDS = (
@@ -35,12 +36,6 @@ NEED_CPU = {
 }
 FAULT = "an address without memory to be used, after which a real card may hang"
 NEED_FAULT = {"test_an_address_without_memory_is_told"}
-
-
-@functools.cache
-def has_libdrm() -> bool:
-    """Whether there is one to be loaded."""
-    return ctypes.util.find_library("drm_amdgpu") is not None
 
 
 @dataclass(frozen=True)

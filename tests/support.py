@@ -3,6 +3,9 @@ waiting for a device."""
 
 from __future__ import annotations
 
+import ctypes.util
+import functools
+import gc
 import os
 import shutil
 import subprocess
@@ -83,6 +86,21 @@ def needed(tool: str) -> str:
     if found is None:
         pytest.skip(f"needs the program {tool}")
     return found
+
+
+@functools.cache
+def has_libdrm() -> bool:
+    """Whether there is one to be loaded."""
+    return ctypes.util.find_library("drm_amdgpu") is not None
+
+
+needs_libdrm = pytest.mark.skipif(not has_libdrm(), reason="needs libdrm_amdgpu.so.1")
+
+
+def descriptors() -> int:
+    """How many descriptors this process has open, without those that wait for the collector."""
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
 
 
 def reuses_addresses(device: Device | str) -> bool:

@@ -3,7 +3,6 @@ something took."""
 
 from __future__ import annotations
 
-import ctypes.util
 import json
 from collections.abc import Iterator
 
@@ -11,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import vmkv
+from support import needs_libdrm
 from vmkv import bench, loads
 from vmkv._native import lib
 from vmkv._values import new_struct
@@ -18,9 +18,6 @@ from vmkv.bench import floors
 from vmkv.bench.ioctls import Counter, serve
 from vmkv.commands import main
 
-needs_libdrm = pytest.mark.skipif(
-    ctypes.util.find_library("drm_amdgpu") is None, reason="needs libdrm_amdgpu.so.1"
-)
 SPANS = 72  # of qwen3-8b; a page of 64 KiB is 32 tokens
 
 

@@ -1,6 +1,5 @@
 """The amdgpu device on an emulated card, as a user of the package meets it."""
 
-import ctypes.util
 import json
 from collections.abc import Callable
 from typing import Any
@@ -9,15 +8,13 @@ import numpy as np
 import pytest
 
 import vmkv
-from support import run
+from support import needs_libdrm, run
 from vmkv.replay import Report, replay
 from vmkv.rows import Bytes, Part
 from vmkv.trace_formats import Request
 from vmkv.traces import read_trace
 
-pytestmark = pytest.mark.skipif(
-    ctypes.util.find_library("drm_amdgpu") is None, reason="needs libdrm_amdgpu.so.1"
-)
+pytestmark = needs_libdrm
 
 
 def replayed(device: str, layout: str) -> dict[str, Any]:

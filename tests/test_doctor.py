@@ -1,8 +1,6 @@
 """What doctor finds on emulated cards: sound ones, and those with each of the faults."""
 
-import ctypes.util
 import itertools
-import os
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -11,15 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support import descriptors, needs_libdrm
 from vmkv import doctor, drm, errors
 from vmkv.doctor import examination, machine, probes_kernel, workbench
 from vmkv.doctor.probe import Finding, Outcome, Probe
 from vmkv.doctor.verdict import judge
 from vmkv.emulator import Emulator
 
-pytestmark = pytest.mark.skipif(
-    ctypes.util.find_library("drm_amdgpu") is None, reason="needs libdrm_amdgpu.so.1"
-)
+pytestmark = needs_libdrm
 
 RUNS = 20
 MODELS = ("gfx1030", "gfx1100", "gfx1201", "gfx942")
@@ -172,14 +169,14 @@ def test_risky_probes() -> None:
 
 def test_nothing_is_left_and_nothing_of_others_touched() -> None:
     """A neighbour on the same card, who has half of it, finds everything as it was."""
-    descriptors = len(os.listdir("/proc/self/fd"))
+    files = descriptors()
     with Emulator("gfx1201?vram=512MiB") as card, card.device(private=False) as device:
         mine = device.alloc(256 << 20, "vram", always_valid=True, cpu_access=True)
         words = mine.numpy(np.uint32)
         words[:: 4096 // 4] = 0x1234567
         place = mine.domain
         before = card.stats()
-        with workbench.open_workbench(device) as bench:
+        with workbench.Workbench(device) as bench:
             condition = probes_kernel.Condition.of(device)
             deadline = time.monotonic() + 60
             examination._run_all(bench, examination.PROBES, condition, deadline, lambda text: None)
@@ -191,7 +188,7 @@ def test_nothing_is_left_and_nothing_of_others_touched() -> None:
         assert (after.evictions, after.faults) == (before.evictions, 0)
         del words
         mine.close()
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert descriptors() == files
 
 
 def test_a_loss_explains_what_else_is_wrong() -> None:
@@ -201,7 +198,7 @@ def test_a_loss_explains_what_else_is_wrong() -> None:
     with (
         Emulator("gfx1201?inject=device-lost:1") as card,
         card.device() as device,
-        workbench.open_workbench(device) as bench,
+        workbench.Workbench(device) as bench,
         drm.Sdma(device) as other,
     ):
         assert examination._run_one(bench, broken)[0].passed is False
@@ -213,9 +210,26 @@ def test_a_loss_explains_what_else_is_wrong() -> None:
         assert examination._run_one(bench, probes_kernel.LOSS)[0].passed is False
 
 
+def test_packets_are_read_when_their_mapping_is_seen() -> None:
+    """A new engine's first ones too: of packets that come into view while they are read the card
+    sees half, and can hang."""
+    late_us = int(0.9e6 * workbench.LATE_LIMIT_S)
+    spec = f"gfx1201?vm_update=cpu&inject=late-visibility&late_us={late_us}"
+    with (
+        Emulator(spec) as card,
+        card.device() as device,
+        workbench.Workbench(device) as bench,
+    ):
+        for value in (1, 2):
+            bench.sdma.fill(bench.staging.address, 64, value)
+            bench.run()
+            assert set(bench.staging.words[:16]) == {value}
+            bench.renew()
+
+
 def test_a_faultless_run_makes_no_fault() -> None:
     with Emulator("gfx1201?kernel=7.2") as card, card.device() as device:
-        with workbench.open_workbench(device) as bench:
+        with workbench.Workbench(device) as bench:
             for probe in examination.PROBES:
                 assert probe.run(bench).passed
                 bench.tidy()
@@ -288,12 +302,12 @@ def test_probes_end_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unforeseen_error_is_told(ioctl: str, nth: int) -> None:
     """Refused once by the kernel with an error that means nothing: no card is trusted after that,
     unless nobody needed the answer; and nothing comes up as a traceback."""
-    descriptors = len(os.listdir("/proc/self/fd"))
+    files = descriptors()
     report = doctor.examine(f"emulated:gfx1201?kernel=7.2&inject=ioctl:{ioctl}:{nth}:EPROTO")
     assert report.trusted == (report.refusal is None)
     if not report.trusted:
         assert str(report.refusal)
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert descriptors() == files
 
 
 # ---- what follows ----------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """`vmkv doctor` as a user meets it."""
 
-import ctypes.util
 import json
 import os
 import subprocess
@@ -10,13 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from support import needs_libdrm
 from vmkv import commands
 
 PROGRAM = Path(sysconfig.get_path("scripts"), "vmkv")
-
-needs_libdrm = pytest.mark.skipif(
-    ctypes.util.find_library("drm_amdgpu") is None, reason="needs libdrm_amdgpu.so.1"
-)
 
 
 def run(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":

@@ -6,41 +6,19 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import vmkv
-from drm_support import (
-    KERNELS,
-    MIB,
-    MINORS,
-    descriptors,
-    emulated,
-    has_private_devices,
-    info_number,
-)
+from drm_support import MIB, MINORS, card, device, has_private_devices, info_number, kernel
+from support import descriptors
 from vmkv import drm
 from vmkv.drm import device as device_module
 from vmkv.drm._base import libdrm
 from vmkv.emulator import Emulator
 
-
-@pytest.fixture(params=KERNELS)
-def kernel(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def card(kernel: str) -> Iterator[Emulator]:
-    yield from emulated(kernel)
-
-
-@pytest.fixture
-def device(card: Emulator) -> Iterator[drm.Device]:
-    with card.device() as device:
-        yield device
+__all__ = ["card", "device", "kernel"]
 
 
 # ---- opening ------------------------------------------------------------------------------------

@@ -6,25 +6,16 @@ from collections.abc import Iterator
 import pytest
 
 import vmkv
-from drm_support import KERNELS, MIB, PAGE, emulated
+from drm_support import MIB, PAGE, device, emulated, kernel
 from vmkv import drm
 from vmkv.emulator import Emulator, Entry
 
-
-@pytest.fixture(params=KERNELS)
-def kernel(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+__all__ = ["device", "kernel"]
 
 
 @pytest.fixture
 def card(kernel: str) -> Iterator[Emulator]:
     yield from emulated(kernel, "&vm_update=cpu")
-
-
-@pytest.fixture
-def device(card: Emulator) -> Iterator[drm.Device]:
-    with card.device() as device:
-        yield device
 
 
 @pytest.fixture

@@ -3,27 +3,17 @@
 import errno
 import gc
 import os
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 import vmkv
-from drm_support import KERNELS, MIB, PAGE, Mapped, emulated, has_private_devices, paused
+from drm_support import MIB, PAGE, Mapped, card, device, has_private_devices, kernel, paused
 from vmkv import drm
 from vmkv._native import lib
 from vmkv.emulator import Emulator
 
-
-@pytest.fixture(params=KERNELS)
-def card(request: pytest.FixtureRequest) -> Iterator[Emulator]:
-    yield from emulated(request.param)
-
-
-@pytest.fixture
-def device(card: Emulator) -> Iterator[drm.Device]:
-    with card.device() as device:
-        yield device
+__all__ = ["card", "device", "kernel"]
 
 
 def test_a_buffer_tells_what_it_was_made_of(device: drm.Device) -> None:

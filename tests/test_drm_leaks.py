@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 import vmkv
-from drm_support import KERNELS, MIB, PAGE, descriptors, emulated
+from drm_support import KERNELS, MIB, PAGE, emulated
+from support import descriptors
 from vmkv import drm
 from vmkv.emulator import Emulator, Stats
 

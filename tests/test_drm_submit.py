@@ -10,24 +10,15 @@ import numpy as np
 import pytest
 
 import vmkv
-from drm_support import KERNELS, MIB, PAGE, Mapped, emulated, paused
+from drm_support import MIB, PAGE, Mapped, card, device, kernel, paused
 from vmkv import drm
 from vmkv._native import lib
 from vmkv.drm import packets
 from vmkv.emulator import Emulator
 
+__all__ = ["card", "device", "kernel"]
+
 MODELS = {"gfx942": (4, 4), "gfx1030": (5, 2), "gfx1100": (6, 0), "gfx1201": (7, 0)}
-
-
-@pytest.fixture(params=KERNELS)
-def card(request: pytest.FixtureRequest) -> Iterator[Emulator]:
-    yield from emulated(request.param)
-
-
-@pytest.fixture
-def device(card: Emulator) -> Iterator[drm.Device]:
-    with card.device() as device:
-        yield device
 
 
 @pytest.fixture

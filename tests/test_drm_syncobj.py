@@ -4,25 +4,16 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 import vmkv
-from drm_support import KERNELS, emulated, has_private_devices, paused
+from drm_support import card, device, has_private_devices, kernel, paused
 from vmkv import drm
 from vmkv.emulator import Emulator
 
-
-@pytest.fixture(params=KERNELS)
-def card(request: pytest.FixtureRequest) -> Iterator[Emulator]:
-    yield from emulated(request.param)
-
-
-@pytest.fixture
-def device(card: Emulator) -> Iterator[drm.Device]:
-    with card.device() as device:
-        yield device
+__all__ = ["card", "device", "kernel"]
 
 
 def test_a_binary_syncobj(device: drm.Device) -> None:

@@ -4,7 +4,6 @@ What goes on until it is ended is given a time; files, pids and addresses that o
 are there. README's Python and C run in test_readme.
 """
 
-import ctypes.util
 import importlib.util
 import json
 import re
@@ -22,7 +21,7 @@ import pytest
 
 from published import CONFIGS
 from stats_support import directory, engine, reading, running
-from support import ROOT, environment, needed, run
+from support import ROOT, environment, has_libdrm, needed, run
 from vmkv.commands import main
 from vmkv.traces import default_trace
 
@@ -136,7 +135,7 @@ def free_port() -> int:
 def test_example(line: str, place: Path, shared: str) -> None:
     words = shlex.split(line)
     emulated = "emulated:" in line
-    if emulated and ctypes.util.find_library("drm_amdgpu") is None:
+    if emulated and not has_libdrm():
         pytest.skip("needs libdrm_amdgpu.so.1")
     if not emulated and {"amdgpu", "doctor", "--hardware"} & set(words):
         pytest.skip("needs a real amdgpu card")

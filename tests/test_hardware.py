@@ -3,7 +3,6 @@ tests run on cards by themselves, see hardware_support."""
 
 from __future__ import annotations
 
-import ctypes.util
 import re
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import pytest
 
 import hardware_support
 from hardware_support import CARDS, Target, missing, real_targets, target_of
-from support import ROOT, environment
+from support import ROOT, environment, needs_libdrm
 from test_native import ADDRESS, Build, build  # noqa: F401 - a fixture
 from vmkv import drm
 from vmkv.doctor import machine
@@ -43,9 +42,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize(("target", "program"), params, ids=str)
 
 
-@pytest.mark.skipif(
-    ctypes.util.find_library("drm_amdgpu") is None, reason="needs libdrm_amdgpu.so.1"
-)
+@needs_libdrm
 def test_program_on_a_card(
     build: Callable[[str], Build],  # noqa: F811
     seed: int,
@@ -85,11 +82,6 @@ def reasons() -> list[str]:
         return [missing(target, "test_a_batch") for target in real_targets()]
     finally:
         real_targets.cache_clear()
-
-
-needs_libdrm = pytest.mark.skipif(
-    ctypes.util.find_library("drm_amdgpu") is None, reason="needs libdrm_amdgpu.so.1"
-)
 
 
 @needs_libdrm

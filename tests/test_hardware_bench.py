@@ -3,7 +3,6 @@ nothing and takes nothing from others; and what it prints."""
 
 from __future__ import annotations
 
-import ctypes.util
 import dataclasses
 import errno
 import json
@@ -18,17 +17,16 @@ import pytest
 from click.testing import CliRunner
 
 from hardware_support import CARDS
-from support import environment
+from support import environment, needs_libdrm
 from vmkv import drm, errors, hardware
+from vmkv._patience import Patience
 from vmkv.commands import main
 from vmkv.emulator import Emulator
 from vmkv.hardware import card as cards
 from vmkv.hardware.pieces import CHANGES, PIECES, Pieces
 from vmkv.hardware.residency import fill_vram, reserve_of
 
-pytestmark = pytest.mark.skipif(
-    ctypes.util.find_library("drm_amdgpu") is None, reason="needs libdrm_amdgpu.so.1"
-)
+pytestmark = needs_libdrm
 
 MIB = 1 << 20
 CYCLES = 3
@@ -88,7 +86,7 @@ def test_a_cycle_asks_for_what_it_says(kernel: str, commit: str, submissions: in
         Emulator(f"gfx1201?vram=1GiB&kernel={kernel}") as card,
         card.device() as device,
         cards.Addresses(device) as addresses,
-        Pieces(device, addresses) as pieces,
+        Pieces(device, addresses, Patience()) as pieces,
     ):
         before, calls = card.stats(), {op: card.count("GEM_VA", op) for op in drm.OPERATIONS}
         submitted = card.count("CS")
@@ -108,7 +106,7 @@ def test_a_change_is_done_when_the_card_has_made_it(kernel: str, commit: str) ->
         Emulator(f"gfx1201?vram=1GiB&kernel={kernel}&pte_us=2000") as card,
         card.device() as device,
         cards.Addresses(device) as addresses,
-        Pieces(device, addresses) as pieces,
+        Pieces(device, addresses, Patience()) as pieces,
     ):
         for one in pieces.measure(commit, 4096, 1):
             assert one.done_us.p50 >= 2000, one
@@ -215,7 +213,7 @@ def test_a_kernel_that_refuses_for_a_moment_is_asked_again(kernel: str) -> None:
 
 
 def test_a_cycle_counts_refusals(emulated: Emulator) -> None:
-    patience = cards.Patience()
+    patience = Patience()
     with (
         emulated.device() as device,
         cards.Addresses(device) as addresses,

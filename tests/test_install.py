@@ -1,6 +1,5 @@
 """What an engine author meets: the library as a wheel and as `meson install` bring it."""
 
-import ctypes.util
 import os
 import re
 import shlex
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support import HEADER, ROOT, environment, needed, run, tree_files
+from support import HEADER, ROOT, environment, needed, needs_libdrm, run, tree_files
 
 ENGINE = ROOT / "tools" / "engine.c"
 LIBRARIES = ("libvmkv", "libvmkv-emulator")
@@ -140,9 +139,8 @@ def test_engine_by_pkg_config_of_the_wheel(package: Path, tmp_path: Path) -> Non
     assert "checksum" in run_engine(tmp_path, pkg_config(package / "lib" / "pkgconfig"))
 
 
+@needs_libdrm
 def test_engine_runs_unchanged_on_gpu_addresses(package: Path, tmp_path: Path) -> None:
-    if ctypes.util.find_library("drm_amdgpu") is None:
-        pytest.skip("needs libdrm_amdgpu.so.1")
     host = run_engine(tmp_path, pkg_config(package / "lib" / "pkgconfig"))
     card = run(tmp_path / "engine", "emulated:gfx1201?vram=4GiB&identity=1")
     assert card.split()[-1] == host.split()[-1]

@@ -1,6 +1,5 @@
 """The C test programs, each a test, under the compiler's sanitizers; and their line coverage."""
 
-import ctypes.util
 import json
 import os
 import shutil
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support import NATIVE_COVERAGE, ROOT, environment, needed, run
+from support import NATIVE_COVERAGE, ROOT, environment, needed, needs_libdrm, run
 
 SOURCES = sorted((ROOT / "tests" / "native").glob("test_*.c"))
 ADDRESS = "address,undefined"
@@ -152,9 +151,7 @@ ON_CARDS: list[tuple[str, str, str, tuple[str, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.skipif(
-    ctypes.util.find_library("drm_amdgpu") is None, reason="needs libdrm_amdgpu.so.1"
-)
+@needs_libdrm
 @pytest.mark.parametrize(("kind", "name", "device", "arguments"), ON_CARDS)
 def test_program_on_a_card(
     build: Callable[[str], Build],

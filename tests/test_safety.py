@@ -1,19 +1,16 @@
 """Opening devices in safe modes."""
 
-import ctypes.util
 import warnings
 from typing import Any
 
 import pytest
 
 import vmkv
+from support import needs_libdrm
 from vmkv import doctor, drm
 from vmkv._names import DeviceName
 from vmkv.safety import MODES, safe_name
 
-needs_libdrm = pytest.mark.skipif(
-    ctypes.util.find_library("drm_amdgpu") is None, reason="needs libdrm_amdgpu.so.1"
-)
 CARD = "emulated:gfx1201?vram=1GiB"
 
 

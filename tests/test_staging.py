@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes.util
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,15 +10,13 @@ import pytest
 
 import vmkv
 from hardware_support import CARDS
-from support import step
+from support import needs_libdrm, step
 from vmkv import Cache, Device, Geometry
 from vmkv._native import lib
 from vmkv._values import new_struct
 from vmkv.staging import StagedRows, Staging
 
-pytestmark = pytest.mark.skipif(
-    ctypes.util.find_library("drm_amdgpu") is None, reason="needs libdrm_amdgpu.so.1"
-)
+pytestmark = needs_libdrm
 
 MIB = 1 << 20
 SMALL = Geometry.full(layers=2, heads=8, head_dim=128)

@@ -1,6 +1,5 @@
 """The example in Python, on an emulated card. Those in C are built by test_install."""
 
-import ctypes.util
 import importlib.util
 import json
 import re
@@ -12,13 +11,11 @@ from types import ModuleType
 
 import pytest
 
-from support import ROOT, environment, run
+from support import ROOT, environment, needs_libdrm, run
 from vmkv import drm
 from vmkv.emulator import Emulator
 
-pytestmark = pytest.mark.skipif(
-    ctypes.util.find_library("drm_amdgpu") is None, reason="needs libdrm_amdgpu.so.1"
-)
+pytestmark = needs_libdrm
 
 EXAMPLE = ROOT / "tools" / "on_demand.py"
 

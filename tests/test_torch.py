@@ -5,7 +5,6 @@ must give the same, bit for bit: no sum depends on where a row lies.
 
 from __future__ import annotations
 
-import ctypes.util
 import importlib
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 import vmkv
-from support import step
+from support import needs_libdrm, step
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 
@@ -43,10 +42,11 @@ def element(dtype: str) -> Any:
     return getattr(torch, ELEMENTS[dtype])
 
 
-@pytest.fixture(params=["host", "emulated:gfx1201?vram=1GiB&identity=1"])
+CARD = "emulated:gfx1201?vram=1GiB&identity=1"
+
+
+@pytest.fixture(params=["host", pytest.param(CARD, marks=needs_libdrm)])
 def device(request: pytest.FixtureRequest) -> Iterator[vmkv.Device]:
-    if request.param != "host" and ctypes.util.find_library("drm_amdgpu") is None:
-        pytest.skip("needs libdrm_amdgpu.so.1")
     with vmkv.open(request.param) as device:
         yield device
 

@@ -118,9 +118,7 @@ def page() -> str:
     parts = [
         f'.\\" Written by tools/manual.py: change that, or the help of the commands.\n'
         f'.TH VMKV 1 "" "vmkv {vmkv.__version__}" "User Commands"',
-        f".SH NAME\nvmkv \\- {escape(summary[0].lower() + summary[1:].rstrip('.'))}".replace(
-            "kV\\-cache", "KV\\-cache"
-        ),
+        f".SH NAME\nvmkv \\- {escape(summary.rstrip('.'))}",
         ".SH SYNOPSIS\n\\fBvmkv\\fR [OPTIONS] COMMAND [ARGS]...",
         ".SH DESCRIPTION",
         *paragraphs(textwrap.dedent(about)),

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from vmkv import errors
+from vmkv._closing import Closing
 from vmkv._native import ffi
 from vmkv._values import NoCopy
 
@@ -26,8 +27,8 @@ _call: Callable[[Any], object] = operator.call
 _handles: set[weakref.ref[Handle]] = set()
 
 
-class Handle(NoCopy):
-    """Owns a C handle.
+class Handle(NoCopy, Closing):
+    """Owns a C handle. A context manager that closes it.
 
     Each call borrows it through `_pointer`, and only while it is inside: methods pass
     `self._pointer` straight to the C function and never keep it in a variable, where a traceback
@@ -72,6 +73,17 @@ class Handle(NoCopy):
     def closed(self) -> bool:
         """Whether it was closed."""
         return not self._pointer
+
+    def _use(self) -> Any:
+        """The pointer, to be passed on to a C function right away.
+
+        Raises:
+            ClosedError: it was closed.
+        """
+        pointer = self._pointer
+        if not pointer:
+            raise errors.ClosedError(f"{self._what()} is closed")
+        return pointer
 
     def _release(self) -> int:
         """Destroy the C handle once no call is inside; returns what its destructor returned, after
@@ -126,9 +138,9 @@ class Handle(NoCopy):
         """Raise what a negative errno value of a call on this handle means."""
         if self.closed:
             raise errors.ClosedError(f"{self._what()} is closed", -code)
-        text = ffi.new("char[]", _TEXT_BYTES)
-        self._read_error(text, _TEXT_BYTES)
-        errors.fail(code, ffi.string(text).decode(errors="replace"))
+        text = text_buffer()
+        self._read_error(text, len(text))
+        errors.fail(code, read_text(text))
 
 
 def _lend(owned: Any) -> Any:
@@ -137,8 +149,13 @@ def _lend(owned: Any) -> Any:
 
 
 def text_buffer() -> Any:
-    """Where a call that makes a handle writes what was wrong."""
+    """Where a call writes what was wrong."""
     return ffi.new("char[]", _TEXT_BYTES)
+
+
+def read_text(buffer: Any) -> str:
+    """What it wrote."""
+    return str(ffi.string(buffer).decode(errors="replace"))
 
 
 def _forget_all() -> None:

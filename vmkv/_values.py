@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from dataclasses import fields
-from typing import Any, NoReturn, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeVar
 
 from vmkv._native import ffi
 from vmkv.errors import InvalidError, RangeError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 Record = TypeVar("Record")
 
@@ -48,6 +52,33 @@ def check_count(name: str, value: Any, bits: int = 32) -> int:
     if number >= 2**bits:
         raise RangeError(f"{name} is {number}: it is at most 2^{bits} - 1")
     return number
+
+
+def timeout_ns(timeout: float | None) -> int:
+    """Seconds (None: for ever) as nanoseconds in 64 bits.
+
+    Raises:
+        InvalidError: negative or NaN. TypeError: no number at all.
+    """
+    endless = 2**64 - 1
+    if timeout is None:
+        return endless
+    try:
+        seconds = float(timeout) if not isinstance(timeout, str | bytes) else None
+    except OverflowError:
+        seconds = math.inf if timeout > 0 else -math.inf
+    except (TypeError, ValueError):
+        seconds = None
+    if seconds is None:
+        raise TypeError(f"timeout is a number of seconds or None, not {timeout!r}")
+    if not seconds >= 0:
+        raise InvalidError(f"timeout is {timeout}: it is 0 or more seconds")
+    return endless if math.isinf(seconds) else min(int(seconds * 1e9), endless)
+
+
+def array_pointer(array: npt.NDArray[Any], c_type: str) -> Any:
+    """Where an array's elements are, for C; it holds as long as the array does."""
+    return ffi.cast(c_type, array.ctypes.data)
 
 
 def new_struct(name: str, **values: Any) -> Any:

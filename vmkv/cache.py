@@ -5,14 +5,13 @@ from __future__ import annotations
 import errno as codes
 from collections.abc import Callable, Iterable
 from collections.abc import Mapping as AbstractMapping
-from types import TracebackType
 from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from vmkv import errors, sizes
-from vmkv._handle import Handle, text_buffer
+from vmkv._handle import Handle, read_text, text_buffer
 from vmkv._native import ffi, lib
 from vmkv._values import check_count, new_struct, read_struct
 from vmkv.device import Device
@@ -20,7 +19,7 @@ from vmkv.geometry import Geometry
 from vmkv.sequence import Sequence
 from vmkv.span import MemoryView
 from vmkv.stats import CacheInfo, Stats
-from vmkv.step import Batch, Call
+from vmkv.step import Batch, Call, read_shortage
 
 Size = str | SupportsIndex
 
@@ -145,7 +144,7 @@ class Cache(Handle):
         if code and self.device.closed:
             self.device._fail(code)
         if code:
-            errors.fail(code, ffi.string(text).decode(errors="replace"))
+            errors.fail(code, read_text(text))
 
     def _what(self) -> str:
         return "the cache"
@@ -223,16 +222,7 @@ class Cache(Handle):
         except errors.DeviceError as error:
             if code != -codes.ENOSPC:
                 raise
-            raise errors.Shortage(
-                str(error),
-                kind="slots",
-                needed=told.needed,
-                missing=told.missing,
-                retiring_bytes=told.retiring_bytes,
-                retiring_until=told.retiring_until,
-                transit_bytes=told.transit_bytes,
-                transit_point=told.transit_point,
-            ) from None
+            raise read_shortage(told, "slots", message=str(error)) from None
 
     def step(self, lengths: AbstractMapping[Sequence, SupportsIndex], busy_until: int = 0) -> int:
         """Make these lengths usable: all of them, or nothing changes. Returns the point at which
@@ -349,21 +339,6 @@ class Cache(Handle):
         stats = self.stats()
         used, budget = sizes.human(stats.mapped_bytes), sizes.human(stats.budget_bytes)
         return f"<vmkv.Cache of {stats.sequences} sequences, {used} of {budget} mapped>"
-
-    def __enter__(self) -> Cache:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            self.close()
-        except errors.BusyError:
-            if error is None:  # else that is what the caller has to hear of
-                raise
 
 
 def _size(name: str, value: Size) -> int:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import errno as codes
-import math
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from vmkv import errors
-from vmkv._handle import Handle, text_buffer
+from vmkv._handle import Handle, read_text, text_buffer
 from vmkv._native import ffi, lib
-from vmkv._values import check_count, new_struct, read_struct
-from vmkv.safety import Safety, safe_name
+from vmkv._values import check_count, new_struct, read_struct, timeout_ns
+from vmkv.safety import Safety, modes_of, safe_name
 
 
 @dataclass(frozen=True)
@@ -60,12 +58,7 @@ class DeviceInfo:
     @property
     def safe_modes(self) -> tuple[str, ...]:
         """The safe modes that are in force: names as in "host?safe=no-alias"."""
-        bits = {
-            "never-reuse-addresses": lib.VMKV_SAFE_NEVER_REUSE_ADDRESSES,
-            "wait-after-map": lib.VMKV_SAFE_WAIT_AFTER_MAP,
-            "no-alias": lib.VMKV_SAFE_NO_ALIAS,
-        }
-        return tuple(name for name, bit in bits.items() if self.safe & bit)
+        return modes_of(self.safe)
 
 
 class Device(Handle):
@@ -87,7 +80,7 @@ class Device(Handle):
         super().__init__(lib.vmkv_device_close)
         code = self._create(lambda ret: lib.vmkv_device_open(options, ret), "vmkv_device")
         if code:
-            message = ffi.string(text).decode(errors="replace")
+            message = read_text(text)
             if code == -codes.ENODEV:
                 raise errors.DeviceNotFoundError(message or f"no device {name!r}", -code)
             errors.fail(code, message)
@@ -191,7 +184,7 @@ class Device(Handle):
             ClosedError, DeviceError.
         """
         number = check_count("point", point, 64)
-        code = lib.vmkv_wait(self._pointer, number, _limit_ns(timeout))
+        code = lib.vmkv_wait(self._pointer, number, timeout_ns(timeout))
         if code == -codes.ETIME and not self.closed:
             raise errors.WaitTimeoutError(f"point {number} was not reached in {timeout} s", -code)
         if code:
@@ -200,38 +193,11 @@ class Device(Handle):
     def __repr__(self) -> str:
         return "<vmkv.Device closed>" if self.closed else f"<vmkv.Device {self.name!r}>"
 
-    def __enter__(self) -> Device:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            self.close()
-        except errors.BusyError:
-            if error is None:  # else that is what the caller has to hear of
-                raise
-
-
-def _limit_ns(timeout: float | None) -> int:
-    """What the C library takes for a timeout in seconds."""
-    endless = 2**64 - 1
-    if timeout is None:
-        return endless
-    try:
-        seconds = float(timeout) if not isinstance(timeout, str | bytes) else None
-    except OverflowError:
-        seconds = math.inf if timeout > 0 else -math.inf
-    except (TypeError, ValueError):
-        seconds = None
-    if seconds is None:
-        raise TypeError(f"timeout is a number of seconds or None, not {timeout!r}")
-    if not seconds >= 0:
-        raise errors.InvalidError(f"timeout is {timeout}: it is 0 or more seconds")
-    return endless if math.isinf(seconds) else min(int(seconds * 1e9), endless)
+def amdgpu_info(device: Device) -> Any:
+    """The `struct vmkv_amdgpu_info *` of a device; None if it is not of amdgpu."""
+    info = new_struct("vmkv_amdgpu_info")
+    return info if lib.vmkv_amdgpu_info(device._pointer, info) == 0 else None
 
 
 def open_device(name: str = "auto", *, safety: Safety = None) -> Device:

@@ -10,14 +10,13 @@ import contextlib
 import errno as codes
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from vmkv import drm, errors
-from vmkv._handle import Handle, text_buffer
+from vmkv._handle import Handle, read_text, text_buffer
 from vmkv._native import ffi, lib
 from vmkv._values import check_count, new_struct, read_struct
-from vmkv.drm._base import libdrm
+from vmkv.drm._base import choice, libdrm
 
 _EVERY = 2**32 - 1
 
@@ -123,19 +122,13 @@ class Emulator(Handle):
             "vmkv_emulator",
         )
         if code:
-            errors.fail(code, ffi.string(text).decode(errors="replace"))
+            errors.fail(code, read_text(text))
 
     def _what(self) -> str:
         return "the emulated card"
 
     def _read_error(self, text: Any, size: int) -> None:
         lib.vmkv_emulator_error(self._pointer, text, size)
-
-    def _use(self) -> Any:
-        pointer = self._pointer
-        if not pointer:
-            raise errors.ClosedError("the emulated card is closed")
-        return pointer
 
     def open(self) -> int:
         """Open the card's render node: a descriptor of a new DRM file, which `close_file` closes;
@@ -176,8 +169,7 @@ class Emulator(Handle):
         code = lib.vmkv_emulator_identify(self._use(), struct)
         if code:
             self._fail(code)
-        slot = ffi.string(struct.pci_slot).decode()
-        return read_struct(Identity, struct, pci_slot=slot)
+        return read_struct(Identity, struct)
 
     @contextlib.contextmanager
     def served(self, name: str) -> Iterator[None]:
@@ -213,9 +205,7 @@ class Emulator(Handle):
         """
         number = _EVERY
         if operation is not None:
-            if operation not in drm.OPERATIONS:
-                raise errors.InvalidError(f"operation {operation!r} is none of GEM_VA's")
-            number = drm.OPERATIONS[operation]
+            number = choice("operation", drm.OPERATIONS, operation)
         ret = ffi.new("uint64_t *")
         code = lib.vmkv_emulator_count(self._use(), ioctl.encode(), number, ret)
         if code == -codes.EINVAL:
@@ -274,7 +264,7 @@ class Emulator(Handle):
         """What the card refused last, or what failed on it; "" if nothing did."""
         text = text_buffer()
         lib.vmkv_emulator_error(self._use(), text, len(text))
-        return str(ffi.string(text).decode(errors="replace"))
+        return read_text(text)
 
     @staticmethod
     def walk(fd: int, address: int) -> Entry:
@@ -293,17 +283,6 @@ class Emulator(Handle):
     def close(self) -> None:
         """Take the card away. Nothing happens if that is done already."""
         self._release()
-
-    def __enter__(self) -> Emulator:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<vmkv.emulator.Emulator {self.spec!r}{' closed' * self.closed}>"

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vmkv._native import ffi, lib
+from vmkv._values import array_pointer
 from vmkv.cache import Cache
 
 STEP = np.dtype([("first", "u4"), ("n", "u4"), ("tokens", "u4")])
@@ -138,11 +139,6 @@ class Load:
     def _check(self, code: int) -> None:
         if code < 0:
             self.cache._fail(code)
-
-
-def array_pointer(array: Array, c_type: str) -> Any:
-    """Where an array's elements are, for C; it holds as long as the array does."""
-    return ffi.cast(c_type, array.ctypes.data)
 
 
 @dataclass(frozen=True)

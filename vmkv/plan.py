@@ -422,11 +422,7 @@ class Card:
             {"scheme": scheme.scheme, "tokens": scheme.tokens, "admitted": scheme.admitted}
             for scheme in self.schemes
         ]
-        return {
-            "card_bytes": self.card_bytes,
-            "budget_bytes": self.budget_bytes,
-            "schemes": admitted,
-        }
+        return asdict(self) | {"schemes": admitted}
 
 
 def make_plan(geometry: Geometry, budget_bytes: int, demand: Demand, options: Options) -> Plan:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from vmkv import errors
 from vmkv._native import ffi, lib
+from vmkv._values import array_pointer
 from vmkv.geometry import Geometry, Group, Tensor
 from vmkv.sequence import Sequence
 from vmkv.span import MemoryView, Span
@@ -300,9 +301,9 @@ class Writer:
             self._write_staged(self._staging, areas, lines, first, last)
         else:
             lib.vmkv_rows_write(
-                ffi.cast("struct vmkv_rows_area *", areas.ctypes.data),
+                array_pointer(areas, "struct vmkv_rows_area *"),
                 len(areas),
-                ffi.cast("struct vmkv_rows_line *", lines.ctypes.data),
+                array_pointer(lines, "struct vmkv_rows_line *"),
                 first,
                 last,
                 self._page_bytes,
@@ -329,9 +330,9 @@ class Writer:
                     int(old) - at + rows.ctypes.data for old in records["address"]
                 ]
             lib.vmkv_rows_write(
-                ffi.cast("struct vmkv_rows_area *", moved.ctypes.data),
+                array_pointer(moved, "struct vmkv_rows_area *"),
                 1,
-                ffi.cast("struct vmkv_rows_line *", own.ctypes.data),
+                array_pointer(own, "struct vmkv_rows_line *"),
                 first,
                 last,
                 self._page_bytes,

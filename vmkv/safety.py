@@ -7,10 +7,21 @@ from collections.abc import Iterable
 
 from vmkv import errors
 from vmkv._names import DeviceName
+from vmkv._native import lib
 
-MODES = ("never-reuse-addresses", "wait-after-map", "no-alias")
+_BITS = {
+    "never-reuse-addresses": int(lib.VMKV_SAFE_NEVER_REUSE_ADDRESSES),
+    "wait-after-map": int(lib.VMKV_SAFE_WAIT_AFTER_MAP),
+    "no-alias": int(lib.VMKV_SAFE_NO_ALIAS),
+}
+MODES = tuple(_BITS)
 
 Safety = str | Iterable[str] | None
+
+
+def modes_of(bits: int) -> tuple[str, ...]:
+    """The safe modes that bits of `enum vmkv_safe` stand for."""
+    return tuple(name for name, bit in _BITS.items() if bits & bit)
 
 
 def safe_name(name: str, safety: Safety = None) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from vmkv._closing import Closing
 from vmkv._native import ffi, lib
 from vmkv._values import NoCopy, check_count, check_index, new_struct, read_struct
 from vmkv.errors import RangeError
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from vmkv.cache import Cache
 
 
-class Sequence(NoCopy):
+class Sequence(NoCopy, Closing):
     """An open sequence; made by `Cache.open`. A context manager that closes it.
 
     Can be the key of a dict: two are equal if they are the same sequence of the same cache. Every
@@ -127,14 +127,6 @@ class Sequence(NoCopy):
     def __repr__(self) -> str:
         return f"<vmkv.Sequence {self.id:#x} in slot {self.slot}>"
 
-    def __enter__(self) -> Sequence:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *ended: Any) -> None:
         if not self._closed and not self.cache.closed:
-            self.close()
+            super().__exit__(*ended)

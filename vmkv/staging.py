@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vmkv import drm
-from vmkv._native import ffi, lib
-from vmkv._values import new_struct
-from vmkv.device import Device
+from vmkv._closing import Closing
+from vmkv._native import ffi
+from vmkv.device import Device, amdgpu_info
 from vmkv.errors import RangeError, UnreachableError
 from vmkv.span import Span
 
@@ -24,7 +24,7 @@ _BUFFER_BYTES = 4 << 20
 _COPIES_AT_ONCE = 16
 
 
-class Staging:
+class Staging(Closing):
     """Reads and writes by GPU addresses. A context manager, to be closed before the device.
 
     Methods may be called from any thread. Not for what has to be fast.
@@ -37,8 +37,8 @@ class Staging:
     """
 
     def __init__(self, device: Device) -> None:
-        info = new_struct("vmkv_amdgpu_info")
-        if lib.vmkv_amdgpu_info(device._pointer, info):
+        info = amdgpu_info(device)
+        if info is None:
             raise UnreachableError(
                 f"the CPU can't reach the memory of device {device.name}, nor can copies"
             )
@@ -109,12 +109,6 @@ class Staging:
         """Give back the buffer. Nothing happens if that is done already."""
         self._bytes = None
         self._scope.close()
-
-    def __enter__(self) -> Staging:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class StagedRows:

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.text import Text
 
 from vmkv.bars import KINDS, draw_bar, mark
-from vmkv.commands.stats_tables import condition, duration
 from vmkv.published import Condition, Found, PublishedError, Snapshot, figures
 from vmkv.published.card_map import KINDS as MAP_KINDS
 from vmkv.published.card_map import CardMap, sizes_of
+from vmkv.published.words import condition, duration
 from vmkv.sizes import count, human
 
 # What the kinds of a map are called beside the bar; what is no slab yet is left blank.

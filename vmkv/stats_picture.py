@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
-from vmkv.commands.stats_tables import condition, shape
 from vmkv.published import Condition, Snapshot, figures
 from vmkv.published.card_map import KINDS, CardMap, sizes_of
+from vmkv.published.words import condition, shape
 from vmkv.sizes import count, human
 from vmkv.svg import Drawing, Line, Rect, Text, text_width
 

@@ -20,6 +20,20 @@ if TYPE_CHECKING:
 _KINDS = {lib.VMKV_SHORTAGE_BYTES: "bytes", lib.VMKV_SHORTAGE_MAPPINGS: "mappings"}
 
 
+def read_shortage(told: Any, kind: str, **others: Any) -> errors.Shortage:
+    """The exception for a `struct vmkv_shortage`; others are what that doesn't tell."""
+    return errors.Shortage(
+        kind=kind,
+        needed=told.needed,
+        missing=told.missing,
+        retiring_bytes=told.retiring_bytes,
+        retiring_until=told.retiring_until,
+        transit_bytes=told.transit_bytes,
+        transit_point=told.transit_point,
+        **others,
+    )
+
+
 class Call(NoCopy):
     """The C structs of a step, to be used again and again."""
 
@@ -65,16 +79,8 @@ class Call(NoCopy):
         if code != -codes.ENOSPC:
             self._cache._fail(code)
         told = self._result.shortage
-        raise errors.Shortage(
-            kind=_KINDS.get(told.kind, "bytes"),
-            needed=told.needed,
-            missing=told.missing,
-            retiring_bytes=told.retiring_bytes,
-            retiring_until=told.retiring_until,
-            transit_bytes=told.transit_bytes,
-            transit_point=told.transit_point,
-            seq_needed_bytes=tuple(self._needed),
-        )
+        kind = _KINDS.get(told.kind, "bytes")
+        raise read_shortage(told, kind, seq_needed_bytes=tuple(self._needed))
 
 
 _vmkv_step = lib.vmkv_step

@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vmkv import errors
+from vmkv._names import DeviceName
 from vmkv._native import ffi, lib
-from vmkv.bench.ioctls import Counter, Counts, card_info
-from vmkv.device import Device
-from vmkv.loads import Plan, Times, array_pointer
+from vmkv._values import array_pointer
+from vmkv.bench.ioctls import Counter, Counts
+from vmkv.device import Device, amdgpu_info
+from vmkv.loads import Plan, Times
 
 
 class Round(NamedTuple):
@@ -80,10 +82,9 @@ class Amdgpu:
 
 def floor_for(device: Device) -> Floor | None:
     """The floor of this device; None if there is none for its kind or its options."""
-    kind = device.name.partition("?")[0].partition(":")[0]
-    if kind == "host":
+    if DeviceName.parse(device.name).kind == "host":
         return host
-    info = card_info(device)
+    info = amdgpu_info(device)
     if info and not info.listed and info.commit != lib.VMKV_COMMIT_BO:
         return Amdgpu(device)
     return None

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from vmkv import drm, errors
 from vmkv._native import ffi, lib
-from vmkv._values import new_struct
 from vmkv.bench.figures import MODEL, PROMPT_TOKENS, Figure
 from vmkv.bench.places import serving_cache
-from vmkv.device import Device
+from vmkv.device import Device, amdgpu_info
 from vmkv.emulator import Emulator
 from vmkv.geometry import Geometry
 from vmkv.loads import Load, in_turn
@@ -19,12 +17,6 @@ from vmkv.loads import Load, in_turn
 Counts = dict[str, int]
 
 _EVERY = 2**32 - 1
-
-
-def card_info(device: Device) -> Any:
-    """The `struct vmkv_amdgpu_info *` of a device; None if it is not of amdgpu."""
-    info = new_struct("vmkv_amdgpu_info")
-    return info if lib.vmkv_amdgpu_info(device._pointer, info) == 0 else None
 
 
 class Counter:
@@ -35,7 +27,7 @@ class Counter:
     """
 
     def __init__(self, device: Device) -> None:
-        info = card_info(device)
+        info = amdgpu_info(device)
         self._card = lib.vmkv_emulator_of(info.drm_fd) if info else ffi.NULL
 
     @property

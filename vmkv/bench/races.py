@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vmkv import errors
+from vmkv._names import DeviceName
 from vmkv.bench.figures import PROMPT_TOKENS, Figure
 from vmkv.bench.floors import Amdgpu, Floor, Round, floor_for
 from vmkv.bench.ioctls import Counter, Counts
@@ -160,11 +161,11 @@ def _sizes(mixed: Race, pick: Callable[..., Any], of: str) -> list[Figure]:
 @contextmanager
 def _slow(device: Device) -> Iterator[Device]:
     """The device, or where it is an emulated card without one, the same with a latency model."""
-    name = device.name
-    if not name.startswith("emulated:") or "ioctl_us=" in name:
+    name = DeviceName.parse(device.name)
+    if name.kind != "emulated" or name.option("ioctl_us") is not None:
         yield device
         return
-    with open_device(f"{name}{'&' if '?' in name else '?'}ioctl_us={IOCTL_US}") as slow:
+    with open_device(str(name.with_option("ioctl_us", str(IOCTL_US)))) as slow:
         yield slow
 
 

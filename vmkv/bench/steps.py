@@ -7,11 +7,11 @@ import time
 import numpy as np
 
 from vmkv import errors
-from vmkv.bench.figures import BUDGET, MODEL, Figure
+from vmkv.bench.figures import Figure
 from vmkv.bench.ioctls import Counter, total
+from vmkv.bench.places import serving_cache
 from vmkv.cache import Cache
 from vmkv.device import Device
-from vmkv.geometry import Geometry
 from vmkv.loads import Load, Times, in_turn, together
 
 
@@ -23,16 +23,7 @@ def no_growth(device: Device, agents: int = 64, rounds: int = 4) -> list[Figure]
     counter = Counter(device)
     for _ in range(rounds):
         # Memory for 1,024 tokens comes with the first step, so that 1,023 more need none.
-        with Cache(
-            device,
-            Geometry.preset(MODEL),
-            budget=BUDGET,
-            max_slots=agents,
-            max_tokens=2048,
-            read_align_tokens=1024,
-            zero=False,
-            warm="off",
-        ) as cache:
+        with serving_cache(device, agents, max_tokens=2048, read_align_tokens=1024) as cache:
             load = Load(cache, agents)
             load.run(together(agents, [1]))
             grown = cache.stats().growing_steps

@@ -15,6 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from vmkv import errors, sizes, svg
+from vmkv._names import DeviceName
 from vmkv.device import Device
 from vmkv.geometry import Geometry
 from vmkv.safety import safe_name
@@ -156,8 +157,9 @@ def open_device(name: str, *, touches: bool = True) -> Device:
     an emulated card maps is shown to the CPU, if that touches memory. A real card is examined
     before, and opened in the safe modes that it needs; "auto" is the host, where the CPU reaches
     everything."""
-    if touches and name.startswith("emulated:") and "identity=" not in name:
-        name += ("&" if "?" in name else "?") + "identity=1"
+    wanted = DeviceName.parse(name)
+    if touches and wanted.kind == "emulated" and wanted.option("identity") is None:
+        name = str(wanted.with_option("identity", "1"))
     try:
         return Device(name if name == "auto" else safe_name(name))
     except errors.InvalidError as error:

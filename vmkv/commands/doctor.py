@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from vmkv import doctor, errors
 from vmkv.commands.common import EXIT_FAILURE, json_option, print_json
-from vmkv.sizes import human
+from vmkv.commands.printing import facts_table
+from vmkv.sizes import count, human
 
 _RISK = (
     "Warning: --risky reads memory that isn't mapped. A card can fault on that, hang or be reset, "
@@ -76,10 +78,10 @@ def _print(report: doctor.Report) -> None:
 
 
 def _show(console: Console, report: doctor.Report) -> None:
-    console.print(_facts(report))
+    console.print(facts_table(_facts(report)))
     if report.findings:
         console.print()
-        console.print(_lines(report))
+        console.print(facts_table(_lines(report)))
     console.print()
     console.print(_verdict(report))
 
@@ -87,23 +89,20 @@ def _show(console: Console, report: doctor.Report) -> None:
 # ---- what there is --------------------------------------------------------------------------
 
 
-def _facts(report: doctor.Report) -> Table:
-    table = _grid()
+def _facts(report: doctor.Report) -> Iterator[tuple[str, str]]:
     machine = report.machine
-    table.add_row("kernel", f"Linux {machine.kernel}")
-    table.add_row("libdrm", _libdrm(machine.libdrm))
+    yield "kernel", f"Linux {machine.kernel}"
+    yield "libdrm", _libdrm(machine.libdrm)
     for node in machine.nodes:
-        table.add_row("node", _node(node, machine.user))
+        yield "node", _node(node, machine.user)
     if machine.problem:
-        table.add_row("node", f"unknown: {machine.problem}")
+        yield "node", f"unknown: {machine.problem}"
     elif not machine.nodes:
-        table.add_row("node", "none in /dev/dri")
+        yield "node", "none in /dev/dri"
     if report.device:
-        table.add_row("device", report.device)
+        yield "device", report.device
     if report.card:
-        for name, text in _card(report.card):
-            table.add_row(name, text)
-    return table
+        yield from _card(report.card)
 
 
 def _libdrm(libdrm: doctor.Libdrm) -> str:
@@ -131,7 +130,7 @@ def _card(card: doctor.Card) -> list[tuple[str, str]]:
         reach = "all of it in the CPU's reach (resizable BAR)"
     else:
         reach = f"{human(card.visible_vram_bytes)} in the CPU's reach (no resizable BAR)"
-    rings = f"{card.sdma_rings} SDMA ring{'s' * (card.sdma_rings != 1)}"
+    rings = count(card.sdma_rings, "SDMA ring")
     return [
         ("card", f"{emulated}{card.name}, {card.family}, device {card.device_id}, {rings}"),
         ("DRM", f"amdgpu {card.drm_version}{', of the emulated kernel' * card.emulated}"),
@@ -143,22 +142,13 @@ def _card(card: doctor.Card) -> list[tuple[str, str]]:
 # ---- what was found -------------------------------------------------------------------------
 
 
-def _grid() -> Table:
-    table = Table.grid(padding=(0, 2), pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    return table
-
-
-def _lines(report: doctor.Report) -> Table:
-    table = _grid()
+def _lines(report: doctor.Report) -> Iterator[tuple[Text, Text]]:
     for finding in report.findings:
         text = Text(f"{finding.name}: {finding.tried}. ")
         text.append(f"Seen: {finding.seen}. ")
         if finding.passed is not None or finding.harmless:
             text.append(f"Means: {finding.meaning}.", style="dim" if finding.passed else "bold")
-        table.add_row(_mark(finding, report.verdict), text)
-    return table
+        yield _mark(finding, report.verdict), text
 
 
 def _mark(finding: doctor.Finding, verdict: doctor.Verdict) -> Text:

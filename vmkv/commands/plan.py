@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 
 import vmkv
@@ -24,6 +23,7 @@ from vmkv.commands.common import (
     json_option,
     print_json,
 )
+from vmkv.commands.printing import print_whole
 from vmkv.plan import (
     BLOCK_TOKENS,
     CARD_GIB,
@@ -258,7 +258,7 @@ def _print_plan(plan: Plan, model: str, geometry: vmkv.Geometry, short: str) -> 
             f"{scheme.admitted:,}",
             scheme.wasted_percent,
         )
-    _print_whole(console, table)
+    print_whole(console, table)
     console.print()
     if short:
         _say(console, f"{short[0].upper()}{short[1:]}.")
@@ -319,16 +319,10 @@ def _print_cards(cards: Sequence[Card], weights: int) -> None:
     for card in cards:
         admitted = (f"{scheme.admitted:,}" for scheme in card.schemes)
         table.add_row(human(card.card_bytes), human_decimal(card.budget_bytes), *admitted)
-    _print_whole(console, table)
+    print_whole(console, table)
     if not weights:
         console.print()
         _say(console, "Nothing is left for the model's weights: see --weights.")
-
-
-def _print_whole(console: Console, table: Table) -> None:
-    """Figures are not cut off where it is narrow: a terminal breaks the line."""
-    width = Measurement.get(console, console.options.update(max_width=1000), table).maximum
-    Console(highlight=False, width=max(width, console.width)).print(table)
 
 
 def _say(console: Console, text: str, style: str | None = None) -> None:

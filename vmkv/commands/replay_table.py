@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vmkv.baselines import Baseline, Baselines
-from vmkv.commands.plan import _print_whole
+from vmkv.commands.printing import print_whole
 from vmkv.plan import BLOCK_TOKENS
 from vmkv.replay import Report
 from vmkv.sizes import human
@@ -31,7 +31,7 @@ def print_table(report: Report, baselines: Baselines, model: str, trace: str) ->
         table.add_row(*row)
     console.print(table)
     console.print()
-    _print_whole(console, _comparison(report, baselines))
+    print_whole(console, _comparison(report, baselines))
     console.print("* modelled: the same requests by the same rules; no memory was touched")
     console.print()
     console.print(conclude(report, baselines), markup=False)

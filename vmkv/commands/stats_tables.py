@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from vmkv.commands.plan import _print_whole
+from vmkv.commands.printing import facts_table, print_whole
 from vmkv.published import Mapping, Snapshot, Spot, figures
+from vmkv.published.words import condition, duration, shape
 from vmkv.sizes import count, human
 
 _EVENTS_SHOWN = 20
@@ -35,48 +35,6 @@ class Details:
             figures.of_runs(snapshot),
             figures.of_times(snapshot),
         )
-
-
-def duration(ns: float | None) -> str:
-    """A time for people.
-
-    >>> duration(850), duration(12_400), duration(3_000_000_000), duration(7_500_000_000_000)
-    ('850 ns', '12.4 us', '3.0 s', '2 h 5 min')
-    """
-    if ns is None:
-        return "-"
-    for unit, size in (("ns", 1), ("us", 10**3), ("ms", 10**6)):
-        if ns < 1000 * size:
-            return f"{ns / size:.0f} {unit}" if size == 1 else f"{ns / size:.1f} {unit}"
-    seconds = ns / 1e9
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    hours, minutes = divmod(int(seconds) // 60, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
-
-
-def condition(row: dict[str, Any]) -> str:
-    """How the process is, in a few words."""
-    age, told = row["heartbeat_age_ns"], row["condition"]
-    if told == "dead":
-        since = max(0, time.time_ns() - row["heartbeat_realtime_ns"])
-        return f"dead, last heartbeat {duration(since)} ago"
-    if told == "stopped":
-        return f"not responding, stopped; last heartbeat {duration(age)} ago"
-    if told == "unknown":
-        return f"unknown, in another pid namespace; last heartbeat {duration(age)} ago"
-    if row["steps_per_second"]:
-        return "alive"
-    return f"alive, idle for {duration(age)}"
-
-
-def shape(geometry: dict[str, Any]) -> str:
-    """A geometry in a few words."""
-    parts = []
-    for group in geometry["groups"]:
-        name = f"{group['layers']} {group['policy']}"
-        parts.append(name + (f" {group['window_tokens']}" if group["window_tokens"] else ""))
-    return f"{geometry['layout']}: {' + '.join(parts)}"
 
 
 class Printer:
@@ -105,7 +63,7 @@ class Printer:
             )
         for row in rows:
             table.add_row(*row)
-        _print_whole(self._console, table)
+        print_whole(self._console, table)
 
     # ---- all caches -------------------------------------------------------------------------
 
@@ -206,12 +164,7 @@ class Printer:
             ("driver", self._driver(row)),
         ]
         facts += self._kernel(row["kernel"])
-        table = Table.grid(padding=(0, 2), pad_edge=False)
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
-        for name, text in facts:
-            table.add_row(name, text)
-        self._console.print(table, markup=False)
+        self._console.print(facts_table(facts), markup=False)
 
     def _of(self, row: dict[str, Any], part: str, whole: str) -> str:
         return f"{self.size(row[part + '_bytes'])} of {self.size(row[whole + '_bytes'])} {whole}"
@@ -360,13 +313,7 @@ class Printer:
     def spot(self, name: str, snapshot: Snapshot, spot: Spot, events: list[dict[str, Any]]) -> None:
         """What an address is, and what happened there."""
         self._say(f"{spot.address:#x} in {name}: {spot.status}", "bold")
-        facts = self._spot(spot)
-        table = Table.grid(padding=(0, 2), pad_edge=False)
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
-        for title, text in facts:
-            table.add_row(title, text)
-        self._console.print(table, markup=False)
+        self._console.print(facts_table(self._spot(spot)), markup=False)
         self._say("")
         if not events:
             self._say("None of the last events was there.")

@@ -17,11 +17,11 @@ from rich.console import Console
 
 from vmkv import published, stats_live, stats_picture, svg
 from vmkv.commands.common import PICTURE, Failure, print_line
-from vmkv.commands.stats_tables import duration
 from vmkv.published import Found, figures
 from vmkv.published.chrome_trace import TraceWriter
 from vmkv.published.following import Follower
 from vmkv.published.watching import Watched
+from vmkv.published.words import duration
 from vmkv.sizes import count, human
 
 Command = TypeVar("Command", bound=Callable[..., Any])

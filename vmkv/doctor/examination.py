@@ -16,7 +16,7 @@ from vmkv.doctor import probes_kernel, probes_mapping, probes_memory, probes_ris
 from vmkv.doctor.machine import Card, Machine, Node, look, read_card
 from vmkv.doctor.probe import Finding, Outcome, Probe
 from vmkv.doctor.verdict import Verdict, judge
-from vmkv.doctor.workbench import NEEDED_BYTES, Workbench, open_workbench
+from vmkv.doctor.workbench import NEEDED_BYTES, Workbench
 from vmkv.drm._base import libdrm
 from vmkv.sizes import human
 
@@ -264,7 +264,7 @@ def _probed(report: Report, device: drm.Device, risky: bool, progress: Progress)
         error = errors.DeviceMemoryError(problem, codes.ENOSPC)
         return _unable(report, error, "end programs that use the card")
     before = probes_kernel.Condition.of(device)
-    with open_workbench(device) as bench:
+    with Workbench(device) as bench:
         probes = [*PROBES, *(RISKY_PROBES if risky else ())]
         findings = _run_all(bench, probes, before, begin + LIMIT_S, progress)
         late_us = bench.late_us

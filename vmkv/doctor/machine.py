@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import grp
 import os
 import platform
 import pwd
@@ -13,19 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from vmkv import drm, errors
-from vmkv.drm._base import libdrm
+from vmkv.drm._base import libdrm, release_of
+from vmkv.drm.device import group_of
 
 _SYSFS = Path("/sys/class/drm")
 _MAPS = Path("/proc/self/maps")
 
-# Optional functions of libdrm and the first release that has each, newest first.
-_SINCE = (
-    ("amdgpu_bo_va_op_raw2", "2.4.125"),
-    ("amdgpu_device_initialize2", "2.4.121"),
-    ("amdgpu_va_get_start_addr", "2.4.119"),
-    ("amdgpu_query_gpuvm_fault_info", "2.4.117"),
+# Functions that tell a libdrm's age, newest first; all have the last one.
+_TELLING = (
+    "amdgpu_bo_va_op_raw2",
+    "amdgpu_device_initialize2",
+    "amdgpu_va_get_start_addr",
+    "amdgpu_query_gpuvm_fault_info",
+    "amdgpu_bo_alloc",
 )
-_OLDEST = "2.4.114"
 
 # AMDGPU_FAMILY_* to what people call them.
 _FAMILIES = {
@@ -145,12 +145,8 @@ def _node(path: str) -> Node:
         status = os.stat(path)
     except OSError:
         return Node(path, driver, "unknown", "", False)
-    try:
-        group = grp.getgrgid(status.st_gid).gr_name
-    except KeyError:
-        group = str(status.st_gid)
     usable = os.access(path, os.R_OK | os.W_OK)
-    return Node(path, driver, group, stat.filemode(status.st_mode), usable)
+    return Node(path, driver, group_of(status), stat.filemode(status.st_mode), usable)
 
 
 def _libdrm() -> Libdrm:
@@ -158,8 +154,8 @@ def _libdrm() -> Libdrm:
         table = libdrm()
     except errors.UnsupportedError as error:
         return Libdrm(problem=str(error))
-    known = (release for name, release in _SINCE if getattr(table, name))
-    release = f"{next(known, _OLDEST)} or newer"
+    newest = next(name for name in _TELLING if getattr(table, name))
+    release = f"{release_of(newest)} or newer"
     loaded = _loaded("libdrm_amdgpu.so")
     path = loaded[0] if loaded else ""
     # From 2.4.117 on the file is called libdrm_amdgpu.so.1.MINOR.0, before .so.1.0.0.

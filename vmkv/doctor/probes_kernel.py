@@ -57,8 +57,8 @@ def _submissions(bench: Workbench) -> Outcome:
     for _ in range(_BURST):
         bench.sdma.nop()
         bench.run()
-    if bench.refusals:
-        times = "once" if bench.refusals == 1 else f"{bench.refusals} times"
+    if bench.retry.refusals:
+        times = "once" if bench.retry.refusals == 1 else f"{bench.retry.refusals} times"
         return Outcome(False, f"the kernel had no memory {times}, and had it when asked again")
     return Outcome(True, f"{_BURST} in a row, and all before, were taken at once")
 

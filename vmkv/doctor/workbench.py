@@ -12,16 +12,16 @@ import contextlib
 import errno as codes
 import math
 import time
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from vmkv import drm, errors
+from vmkv._closing import Closing
+from vmkv._patience import Patience
 from vmkv.sizes import human
 
-Result = TypeVar("Result")
 Words = npt.NDArray[np.uint32]
 
 KIB = 1 << 10
@@ -44,8 +44,6 @@ LATE_LIMIT_S = 0.03
 # Where mappings were seen late, the probes wait longer than the latest, and that.
 _PATIENCE = 1.5
 _PATIENCE_LEAST_S = 0.002
-RETRIES = 50
-RETRY_PAUSE_S = 0.001
 
 
 def change(size: int) -> str:
@@ -89,14 +87,15 @@ class Staging:
         self._undo.close()
 
 
-class Workbench:
-    """Own memory and addresses on a card, and the copy engine to look at them with.
+class Workbench(Closing):
+    """Own memory and addresses on a card, and the copy engine to look at them with. A context
+    manager that closes it.
 
     Attributes:
         device, sdma: the card.
         deadline: of time.monotonic(): when nothing more is submitted.
         late_us: how long after its fence a mapping was seen at the latest; 0: at once.
-        refusals: how often the kernel had no memory for a moment, and then had.
+        retry: asks again what the kernel has no memory for just now, and counts that.
         unmaps_ignored: whether unmaps were found to do nothing.
         placed, spilled: how many buffers in VRAM there were, and how many of them lay elsewhere.
     """
@@ -105,7 +104,7 @@ class Workbench:
         self.device = device
         self.deadline = math.inf
         self.late_us = 0
-        self.refusals = 0
+        self.retry = Patience()
         self.unmaps_ignored = False
         self.placed = self.spilled = 0
         self._losses = device.vram_lost_counter
@@ -124,16 +123,6 @@ class Workbench:
             self._undo = undo.pop_all()
 
     # ---- the engine --------------------------------------------------------------------------
-
-    def retry(self, call: Callable[[], Result]) -> Result:
-        """Ask again for a while what the kernel has no memory for just now."""
-        for _ in range(RETRIES):
-            try:
-                return call()
-            except errors.DeviceMemoryError:
-                self.refusals += 1
-                time.sleep(RETRY_PAUSE_S)
-        return call()
 
     def submit(self) -> drm.Fence:
         """Submit what was added; what is submitted later runs later.
@@ -300,13 +289,3 @@ class Workbench:
         # An interrupt may have left somebody looking at the staging memory.
         with contextlib.suppress(errors.Error, BufferError):
             self._undo.close()
-
-
-@contextlib.contextmanager
-def open_workbench(device: drm.Device) -> Iterator[Workbench]:
-    """A workbench that is cleared at the end."""
-    bench = Workbench(device)
-    try:
-        yield bench
-    finally:
-        bench.close()

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import errno as codes
 import functools
-import math
 import os
 import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from vmkv import errors
-from vmkv._handle import Handle, text_buffer
+from vmkv._handle import Handle, read_text, text_buffer
 from vmkv._native import ffi, lib
+from vmkv._values import timeout_ns
 
 if TYPE_CHECKING:
     from vmkv.drm.device import Device
 
 Names = str | Iterable[str]
-Self = TypeVar("Self", bound="Object")
-
-FOREVER = 2**64 - 1
 
 _CLASSES: dict[int, type[errors.DeviceError]] = {
     codes.ENOMEM: errors.DeviceMemoryError,
@@ -44,7 +40,7 @@ def libdrm() -> Any:
     table, text = ffi.new("struct vmkv_libdrm *"), text_buffer()
     code = lib.vmkv_libdrm_load(table, text, len(text))
     if code:
-        raise errors.UnsupportedError(ffi.string(text).decode(errors="replace"), -code)
+        raise errors.UnsupportedError(read_text(text), -code)
     return table
 
 
@@ -56,10 +52,14 @@ def optional(name: str) -> Any:
     """
     function = getattr(libdrm(), name)
     if not function:
-        release = ffi.string(lib.vmkv_libdrm_release(name.encode())).decode()
-        message = f"this libdrm has no {name}: that needs libdrm {release} or newer"
+        message = f"this libdrm has no {name}: that needs libdrm {release_of(name)} or newer"
         raise errors.UnsupportedError(message, codes.ENOSYS)
     return function
+
+
+def release_of(name: str) -> str:
+    """The first libdrm that vmkv runs with and that has a function."""
+    return str(ffi.string(lib.vmkv_libdrm_release(name.encode())).decode())
 
 
 def failure(value: int, what: str) -> errors.Error:
@@ -98,19 +98,6 @@ def choice(what: str, known: Mapping[str, int], name: str) -> int:
     return known[name]
 
 
-def timeout_ns(timeout: float | None) -> int:
-    """Seconds (None: for ever) as nanoseconds.
-
-    Raises:
-        InvalidError: negative or not a number.
-    """
-    if timeout is None:
-        return FOREVER
-    if not timeout >= 0:
-        raise errors.InvalidError(f"timeout is {timeout}: it is 0 or more seconds")
-    return FOREVER if math.isinf(timeout) else min(int(timeout * 1e9), FOREVER)
-
-
 def deadline_ns(timeout: float | None) -> int:
     """When a wait that begins now ends, on the clock that the kernel's syncobjs use."""
     return min(time.monotonic_ns() + timeout_ns(timeout), 2**63 - 1)
@@ -125,17 +112,6 @@ class Object(Handle):
 
     __slots__ = ()
 
-    def _use(self) -> Any:
-        """The pointer, to be passed on to a C function right away.
-
-        Raises:
-            ClosedError: it was closed.
-        """
-        pointer = self._pointer
-        if not pointer:
-            raise errors.ClosedError(f"{self._what()} is closed")
-        return pointer
-
     def close(self) -> None:
         """Release it. Nothing happens if that is done already.
 
@@ -149,21 +125,6 @@ class Object(Handle):
     def _refuse(self, code: int) -> NoReturn:
         """Raise why it stays open."""
         raise failure(code, f"close {self._what()}")
-
-    def __enter__(self: Self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            self.close()
-        except errors.Error:
-            if error is None:  # else that is what the caller has to hear of
-                raise
 
 
 class Part(Object):

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from vmkv import errors
 from vmkv._native import ffi, lib
-from vmkv._values import check_count
-from vmkv.drm._base import Names, Numbered, Part, bits, failure, libdrm, timeout_ns
+from vmkv._values import check_count, timeout_ns
+from vmkv.drm._base import Names, Numbered, Part, bits, failure, libdrm
 from vmkv.drm.info import DOMAINS
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from vmkv import errors
 from vmkv._native import ffi, lib
-from vmkv._values import check_count, check_index
-from vmkv.drm._base import Part, choice, failure, libdrm, timeout_ns
+from vmkv._values import check_count, check_index, timeout_ns
+from vmkv.drm._base import Part, choice, failure, libdrm
 from vmkv.drm.buffer import Buffer, BufferList, list_entries
 from vmkv.drm.info import IP_TYPES
 from vmkv.drm.syncobj import Syncobj

@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 
 from vmkv import errors
 from vmkv._native import ffi, lib
-from vmkv._values import check_count
+from vmkv._values import check_count, read_struct, timeout_ns
 from vmkv.drm import info
 from vmkv.drm._address import Addresses, VaRange
-from vmkv.drm._base import Names, Part, choice, failure, libdrm, optional, timeout_ns
+from vmkv.drm._base import Names, Part, choice, failure, libdrm, optional
 from vmkv.drm.buffer import Buffer, BufferList
 from vmkv.drm.context import Context, Fence
 from vmkv.drm.syncobj import Syncobj, wait_syncobjs
@@ -206,7 +206,7 @@ class Device(Addresses):
         """What the card is."""
         answer = ffi.new("struct drm_amdgpu_info_device *")
         self._query(lib.AMDGPU_INFO_DEV_INFO, answer, ffi.sizeof(answer[0]), "INFO DEV_INFO")
-        return info.read_card(answer)
+        return read_struct(info.CardInfo, answer)
 
     @property
     def memory(self) -> info.Memory:
@@ -421,7 +421,9 @@ def _open_node(path: str) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except PermissionError as error:
-        message = f"no right to open {path}: {_owner(path)}"
+        status = os.stat(path)
+        owner = f"it is for the group {group_of(status)} ({stat.filemode(status.st_mode)})"
+        message = f"no right to open {path}: {owner}"
         raise errors.DeviceError(message, error.errno) from None
     except (FileNotFoundError, NotADirectoryError) as error:
         raise errors.DeviceNotFoundError(f"there is no {path}", error.errno) from None
@@ -429,11 +431,9 @@ def _open_node(path: str) -> int:
         raise errors.DeviceError(f"open {path}: {error.strerror}", error.errno) from None
 
 
-def _owner(path: str) -> str:
-    """Who may open a node, in words."""
-    status = os.stat(path)
+def group_of(status: os.stat_result) -> str:
+    """The group that a node is for."""
     try:
-        group = grp.getgrgid(status.st_gid).gr_name
+        return grp.getgrgid(status.st_gid).gr_name
     except KeyError:
-        group = str(status.st_gid)
-    return f"it is for the group {group} ({stat.filemode(status.st_mode)})"
+        return str(status.st_gid)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 from vmkv._native import ffi, lib
-
-Record = TypeVar("Record")
 
 IP_TYPES = {
     "gfx": lib.AMDGPU_HW_IP_GFX,
@@ -134,11 +132,6 @@ class Fault:
     address: int
     status: int
     vmhub: int
-
-
-def read_card(answer: Any) -> CardInfo:
-    """From a `struct drm_amdgpu_info_device`."""
-    return CardInfo(**{field.name: int(getattr(answer, field.name)) for field in fields(CardInfo)})
 
 
 def read_memory(answer: Any) -> Memory:

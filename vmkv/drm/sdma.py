@@ -5,10 +5,10 @@ from __future__ import annotations
 import array
 import contextlib
 from collections.abc import Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from vmkv import errors
+from vmkv._closing import Closing
 from vmkv._values import check_count
 from vmkv.drm import packets
 from vmkv.drm.buffer import Buffer, BufferList
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PAD_DWORDS = 8
 
 
-class Sdma:
+class Sdma(Closing):
     """Collects packets and submits them to the copy engine.
 
     `copy`, `fill`, `write` and so on only add packets; `submit` sends what was added, and `run`
@@ -166,21 +166,6 @@ class Sdma:
         self._view.release()
         self._buffer.close()  # with its mapping: an unmap could be refused
         self._range.close()
-
-    def __enter__(self) -> Sdma:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            self.close()
-        except errors.Error:
-            if error is None:  # else that is what the caller has to hear of
-                raise
 
 
 def _settle(fence: Fence) -> None:

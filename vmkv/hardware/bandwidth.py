@@ -7,9 +7,9 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 
 from vmkv import drm, errors
+from vmkv._closing import Closing
 from vmkv.hardware.card import KIB, MIB, Addresses, Card, free_vram
 
 FRAGMENTS = (4 * KIB, 64 * KIB, 2 * MIB)
@@ -44,8 +44,8 @@ class Bandwidth:
     bytes_per_second: float
 
 
-class Ranges:
-    """Two ranges of addresses and memory for both; a context manager that frees the memory."""
+class Ranges(Closing):
+    """Two ranges of addresses and memory for both. A context manager that closes it."""
 
     def __init__(self, card: Card, sdma: drm.Sdma, addresses: Addresses) -> None:
         self.device, self._sdma, self._patience = card.device, sdma, card.patience
@@ -110,13 +110,6 @@ class Ranges:
         self._run()
         return time.perf_counter() - begin
 
-    def __enter__(self) -> Ranges:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Free the memory."""
         self._buffer.close()

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from vmkv import __version__, drm, errors
+from vmkv._closing import Closing
 from vmkv._names import DeviceName
+from vmkv._patience import Patience
 from vmkv.doctor import machine
 from vmkv.emulator import Emulator
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-
-Result = TypeVar("Result")
-
-_RETRIES = 50
-_RETRY_PAUSE_S = 0.001
 
 
 @dataclass(frozen=True)
@@ -39,27 +34,6 @@ class Facts:
     drm: str
     libdrm: str
     date: str
-
-
-class Patience:
-    """Asks again for a while what the kernel has no memory for just now, as some do.
-
-    Attributes:
-        refusals: how often it had none.
-    """
-
-    def __init__(self) -> None:
-        self.refusals = 0
-
-    def __call__(self, call: Callable[[], Result]) -> Result:
-        """What the call returns."""
-        for _ in range(_RETRIES):
-            try:
-                return call()
-            except errors.DeviceMemoryError:
-                self.refusals += 1
-                time.sleep(_RETRY_PAUSE_S)
-        return call()
 
 
 @dataclass(frozen=True)
@@ -121,7 +95,7 @@ def free_vram(device: drm.Device) -> int:
     return max(vram.usable - vram.used, 0)
 
 
-class Addresses:
+class Addresses(Closing):
     """Gives out addresses that were never used before in this run, and keeps them until it is
     closed: there are cards that go on using the memory that was behind an address before. What is
     written here must never end up in memory that was given back.
@@ -135,8 +109,6 @@ class Addresses:
         """The first of so many addresses; a multiple of 2 MiB."""
         return self._scope.enter_context(self._device.va_alloc(size, alignment=2 * MIB)).address
 
-    def __enter__(self) -> Addresses:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Give all of them back."""
         self._scope.close()

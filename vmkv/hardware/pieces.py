@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from vmkv import drm
+from vmkv._closing import Closing
 from vmkv._native import ffi, lib
+from vmkv._patience import Patience
 from vmkv.drm._address import TIMELINE_MINOR
 from vmkv.drm._base import failure, libdrm
-from vmkv.hardware.card import KIB, MIB, Addresses, Patience
+from vmkv.hardware.card import KIB, MIB, Addresses
 from vmkv.sizes import human
 
 PIECES = (4 * KIB, 64 * KIB, 2 * MIB, 32 * MIB)
@@ -61,18 +63,16 @@ class Latency:
     done_us: Quantiles
 
 
-class Pieces:
+class Pieces(Closing):
     """Maps and unmaps single pieces of a buffer, each at an address of its own.
 
-    A context manager that gives back what it made, but for addresses.
+    A context manager that closes it.
     """
 
-    def __init__(
-        self, device: drm.Device, addresses: Addresses, patience: Patience | None = None
-    ) -> None:
+    def __init__(self, device: drm.Device, addresses: Addresses, patience: Patience) -> None:
         self.device, self._addresses = device, addresses
         self._point = 0
-        self._patience = patience or Patience()
+        self._patience = patience
         with contextlib.ExitStack() as scope:
             buffer = scope.enter_context(
                 self._patience(lambda: device.alloc(_NOPS_BYTES, "gtt", always_valid=True))
@@ -124,8 +124,6 @@ class Pieces:
         card.by_buffer, card.timeline = by_buffer, timeline
         return card
 
-    def __enter__(self) -> Pieces:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Give back what it made, but for addresses."""
         self._scope.close()

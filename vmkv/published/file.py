@@ -6,15 +6,16 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
-from vmkv._native import lib
+from vmkv._closing import Closing
 from vmkv.errors import InvalidError
 from vmkv.published import layout
 from vmkv.published.layout import Array
 from vmkv.published.processes import Process
+from vmkv.published.words import printable
+from vmkv.safety import modes_of
 
 # Far beyond any cache: 2^28 pages, 64 bytes each. A greater file is no cache's.
 FILE_BYTES_MAX = 1 << 34
@@ -85,7 +86,7 @@ class Section:
     count: int
 
 
-class PublishedFile:
+class PublishedFile(Closing):
     """An open file whose header and table of sections make sense. A context manager.
 
     Every read goes to memory of our own: a file that is cut short meanwhile is an error, no signal.
@@ -143,17 +144,6 @@ class PublishedFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-    def __enter__(self) -> PublishedFile:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def removed(self) -> bool:
@@ -307,7 +297,7 @@ class PublishedFile:
             device=_text(raw["device"]),
             driver=_text(raw["driver"]),
             pci_id=_text(raw["pci_id"]),
-            safe_modes=_safe_modes(number["safe"]),
+            safe_modes=modes_of(number["safe"]),
             layout=layout.LAYOUTS[number["layout"]],
             zero=number["zero"] != 0,
             library=".".join(str(number["library"] >> shift & 0xFF) for shift in (16, 8, 0)),
@@ -377,15 +367,4 @@ def _check_kind(name: str, found: os.stat_result) -> None:
 
 
 def _text(value: Array) -> str:
-    """A text for people: what would do something to their terminal is shown as a question mark."""
-    text = bytes(value).split(b"\0")[0].decode(errors="replace")
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
-
-
-def _safe_modes(flags: int) -> tuple[str, ...]:
-    modes = {
-        int(lib.VMKV_SAFE_NEVER_REUSE_ADDRESSES): "never-reuse-addresses",
-        int(lib.VMKV_SAFE_WAIT_AFTER_MAP): "wait-after-map",
-        int(lib.VMKV_SAFE_NO_ALIAS): "no-alias",
-    }
-    return tuple(name for flag, name in modes.items() if flags & flag)
+    return printable(bytes(value).split(b"\0")[0].decode(errors="replace"))

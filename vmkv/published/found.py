@@ -15,6 +15,7 @@ from vmkv.published import directory
 from vmkv.published.file import PublishedError
 from vmkv.published.processes import Condition, Process
 from vmkv.published.snapshot import Reader
+from vmkv.published.words import printable
 
 _NAME = re.compile(r"(?P<pid>[1-9]\d{0,9})-(?P<tag>[0-9a-f]{5})\.kv", re.ASCII)
 # A file without its name may still be filled in for so long.
@@ -48,11 +49,6 @@ class Found:
         if self.pid is None:
             return Condition.UNKNOWN
         return Process(self.pid).condition()
-
-
-def printable(text: str) -> str:
-    """A text of others for people: what would do something to their terminal is a question mark."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def find(pid: int | None = None) -> list[Found]:

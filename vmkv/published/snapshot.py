@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import is_not
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
+from vmkv._closing import Closing
 from vmkv.published import layout
 from vmkv.published.checks import check_bounds
 from vmkv.published.events import read_ring
@@ -161,7 +161,7 @@ class _ConflictError(Exception):
     """Something was overwritten while it was copied."""
 
 
-class Reader:
+class Reader(Closing):
     """Looks into one file again and again, and copies only what has changed. A context manager.
 
     Attributes:
@@ -185,17 +185,6 @@ class Reader:
     def close(self) -> None:
         """Close the file. Nothing happens if it is closed already."""
         self.file.close()
-
-    def __enter__(self) -> Reader:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def look(self, *, pieces: bool = False, events: bool = False) -> Snapshot:
         """The state now; if it doesn't hold still for a second, one that isn't `settled`.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 
+from vmkv._closing import Closing
 from vmkv.errors import Error
 from vmkv.published import directory
 from vmkv.published.found import Found, close_all, find
 
 
-class Watched:
+class Watched(Closing):
     """The files of this user's caches, or those of one process, kept open between looks. A context
     manager.
 
@@ -23,17 +23,6 @@ class Watched:
         self._pid, self._name = pid, name
         self._known: dict[Path, Found] = {}
         self._listed: list[object] | None = None
-
-    def __enter__(self) -> Watched:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close all files."""
