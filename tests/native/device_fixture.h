@@ -26,10 +26,20 @@ static inline int open_name(const char *name, char *error, size_t error_bytes, v
 
 static inline vmkv_device *open_named(const char *name)
 {
+	char error[256] = "";
 	vmkv_device *device = NULL;
 
-	CHECK_EQ(open_name(name, NULL, 0, &device), 0);
+	if (open_name(name, error, sizeof(error), &device))
+		CHECK_FAIL("%s: %s", name, error);
 	return device;
+}
+
+static inline struct vmkv_amdgpu_info info_of(vmkv_device *device)
+{
+	struct vmkv_amdgpu_info info = { .struct_size = sizeof(info) };
+
+	CHECK_EQ(vmkv_amdgpu_info(device, &info), 0);
+	return info;
 }
 
 /* The host by this name, or what the tests run on instead. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "target.h"
 
+#include <dlfcn.h>
 #include <inttypes.h>
 
 #include "amdgpu.h"
@@ -24,6 +25,17 @@ void target_name_set(const char *name)
 bool target_is_host(void)
 {
 	return !strncmp(target_name(), "host", 4);
+}
+
+void target_need_libdrm(void)
+{
+	void *library = dlopen("libdrm_amdgpu.so.1", RTLD_LAZY | RTLD_LOCAL);
+
+	if (!library) {
+		fprintf(stderr, "skipped: needs libdrm_amdgpu.so.1\n");
+		exit(77);
+	}
+	dlclose(library);
 }
 
 uint64_t target_stride(uint64_t usual)

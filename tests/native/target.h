@@ -11,6 +11,8 @@
 const char *target_name(void);
 void target_name_set(const char *name); /* borrowed */
 bool target_is_host(void);
+/* End the test as skipped where there is none. */
+void target_need_libdrm(void);
 /* Of tests that go through every k: only each so many-th, from a first one that the seed draws.
  * VMKV_TEST_STRIDE says how many; else what is usual for the test. */
 uint64_t target_stride(uint64_t usual);

@@ -22,17 +22,9 @@ struct card {
 
 static struct card card_open(const char *name)
 {
-	char error[256] = "";
-	struct vmkv_device_options options = {
-		.struct_size = sizeof(options), .name = name, .error = error, .error_bytes = sizeof(error),
-	};
-	struct vmkv_amdgpu_info info = { .struct_size = sizeof(info) };
-	struct card card;
+	struct card card = { .device = open_named(name) };
 
-	if (vmkv_device_open(&options, &card.device))
-		CHECK_FAIL("%s: %s", name, error);
-	CHECK_EQ(vmkv_amdgpu_info(card.device, &info), 0);
-	card.fd = info.drm_fd;
+	card.fd = info_of(card.device).drm_fd;
 	card.emulator = vmkv_emulator_of(card.fd);
 	CHECK(card.emulator);
 	return card;
@@ -351,7 +343,7 @@ static int adopt(struct vmkv_device_options *options, vmkv_device **device, char
 
 static void an_engines_file_is_adopted(void)
 {
-	struct vmkv_amdgpu_info info = { .struct_size = sizeof(info) };
+	struct vmkv_amdgpu_info info;
 	vmkv_device *device, *second;
 	vmkv_emulator *emulator;
 	char text[256];
@@ -366,7 +358,7 @@ static void an_engines_file_is_adopted(void)
 	                                              .window_end = 0x210000000000 },
 	               &device, text, sizeof(text)),
 	         0);
-	CHECK_EQ(vmkv_amdgpu_info(device, &info), 0);
+	info = info_of(device);
 	CHECK(vmkv_emulator_of(info.drm_fd) == emulator);
 	rig_prepare(&r, device);
 	rig_create(&r);
@@ -421,13 +413,7 @@ static void what_can_not_be_adopted_is_told(void)
 
 int main(void)
 {
-	void *libdrm = dlopen("libdrm_amdgpu.so.1", RTLD_LAZY | RTLD_LOCAL);
-
-	if (!libdrm) {
-		fprintf(stderr, "skipped: needs libdrm_amdgpu.so.1\n");
-		return 77;
-	}
-	dlclose(libdrm);
+	target_need_libdrm();
 	growth_is_delayed_maps_and_one_submission();
 	closing_is_one_clear_a_span();
 	a_prefill_of_3000_tokens_is_four_maps_a_span_at_most();

@@ -3,8 +3,6 @@
  * commit=bo: page tables are written buffer by buffer, with no submission, for queues that the kernel
  * doesn't see. From DRM 3.64 on a point tells when; before, nothing does.
  */
-#include <dlfcn.h>
-
 #include "cache_fixture.h"
 #include "emulator/vmkv_emulator.h"
 
@@ -21,15 +19,14 @@ struct card {
 
 static void card_begin(struct card *card, const char *option)
 {
-	char name[128], error[256] = "";
-	struct vmkv_amdgpu_info info = { .struct_size = sizeof(info) };
+	struct vmkv_amdgpu_info info;
+	char name[128];
 	vmkv_device *device;
 
 	memset(card, 0, sizeof(*card));
 	snprintf(name, sizeof(name), CARD "%s", option);
-	if (open_name(name, error, sizeof(error), &device))
-		CHECK_FAIL("%s: %s", name, error);
-	CHECK_EQ(vmkv_amdgpu_info(device, &info), 0);
+	device = open_named(name);
+	info = info_of(device);
 	CHECK_EQ(info.commit, VMKV_COMMIT_BO);
 	card->fd = info.drm_fd;
 	card->emulator = vmkv_emulator_of(card->fd);
@@ -213,13 +210,8 @@ int main(void)
 		"&identity=1&kernel=6.12&vm_update=cpu",
 		"&identity=1&kernel=6.1&vm_update=cpu",
 	};
-	void *libdrm = dlopen("libdrm_amdgpu.so.1", RTLD_LAZY | RTLD_LOCAL);
 
-	if (!libdrm) {
-		fprintf(stderr, "skipped: needs libdrm_amdgpu.so.1\n");
-		return 77;
-	}
-	dlclose(libdrm);
+	target_need_libdrm();
 	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
 		each_slab_is_flushed_once(options[i]);
 		contents_are_right(options[i]);

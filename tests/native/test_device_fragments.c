@@ -3,8 +3,6 @@
  * What the card's page tables hold behind spans: entries that say how much is contiguous, as its TLBs like
  * them, and directory entries in place of whole tables.
  */
-#include <dlfcn.h>
-
 #include "cache_fixture.h"
 #include "emulator/vmkv_emulator.h"
 
@@ -25,16 +23,13 @@ struct card {
 
 static void card_begin(struct card *card, const char *option, uint64_t page_bytes)
 {
-	char name[128], error[256] = "";
-	struct vmkv_amdgpu_info info = { .struct_size = sizeof(info) };
+	char name[128];
 	vmkv_device *device;
 
 	memset(card, 0, sizeof(*card));
 	snprintf(name, sizeof(name), CARD "%s", option);
-	if (open_name(name, error, sizeof(error), &device))
-		CHECK_FAIL("%s: %s", name, error);
-	CHECK_EQ(vmkv_amdgpu_info(device, &info), 0);
-	card->fd = info.drm_fd;
+	device = open_named(name);
+	card->fd = info_of(device).drm_fd;
 	rig_prepare(&card->r, device);
 	card->r.options.budget_bytes = 128 * MIB;
 	card->r.options.page_bytes = page_bytes;
@@ -182,13 +177,7 @@ static void tables_are_spared(void)
 
 int main(void)
 {
-	void *libdrm = dlopen("libdrm_amdgpu.so.1", RTLD_LAZY | RTLD_LOCAL);
-
-	if (!libdrm) {
-		fprintf(stderr, "skipped: needs libdrm_amdgpu.so.1\n");
-		return 77;
-	}
-	dlclose(libdrm);
+	target_need_libdrm();
 	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
 		pages_of_64_kib_have_their_fragments(options[i]);
 		a_long_prompt_has_directory_entries(options[i]);

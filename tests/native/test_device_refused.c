@@ -374,13 +374,7 @@ static void a_device_of_another_libdrm_is_refused(void)
 
 int main(void)
 {
-	void *libdrm = dlopen("libdrm_amdgpu.so.1", RTLD_LAZY | RTLD_LOCAL);
-
-	if (!libdrm) {
-		fprintf(stderr, "skipped: needs libdrm_amdgpu.so.1\n");
-		return 77;
-	}
-	dlclose(libdrm);
+	target_need_libdrm();
 	RUN(what_is_no_node_is_told);
 	RUN(who_may_not_open_a_node_is_told_why);
 	RUN(malformed_options_are_told);

@@ -129,14 +129,6 @@ static size_t slabs_of(vmkv_device *device, uint32_t *handles, size_t n)
 	return count;
 }
 
-static struct vmkv_amdgpu_info info_of(vmkv_device *device)
-{
-	struct vmkv_amdgpu_info info = { .struct_size = sizeof(info) };
-
-	CHECK_EQ(vmkv_amdgpu_info(device, &info), 0);
-	return info;
-}
-
 /* The kernel updates the page tables for listed buffers alone, so packets that use others fault. */
 static void listed_slabs_are_there_for_who_lists_them(void)
 {
@@ -251,13 +243,8 @@ static void the_engines_device_stays_the_engines(void)
 int main(void)
 {
 	static const char *const kernels[] = { "6.1", "6.12", "7.2" };
-	void *libdrm = dlopen("libdrm_amdgpu.so.1", RTLD_LAZY | RTLD_LOCAL);
 
-	if (!libdrm) {
-		fprintf(stderr, "skipped: needs libdrm_amdgpu.so.1\n");
-		return 77;
-	}
-	dlclose(libdrm);
+	target_need_libdrm();
 	for (int i = 0; i < 3; i++)
 		a_span_is_there_with_the_engines_submission(kernels[i]);
 	RUN(what_is_given_back_goes_without_the_engine);

@@ -99,10 +99,8 @@ static void operate(struct life *l)
 static void check_no_fault(vmkv_device *device)
 {
 	struct vmkv_emulator_stats stats = { .struct_size = sizeof(stats) };
-	struct vmkv_amdgpu_info info = { .struct_size = sizeof(info) };
 
-	CHECK_EQ(vmkv_amdgpu_info(device, &info), 0);
-	CHECK_EQ(vmkv_emulator_stats(vmkv_emulator_of(info.drm_fd), &stats), 0);
+	CHECK_EQ(vmkv_emulator_stats(vmkv_emulator_of(info_of(device).drm_fd), &stats), 0);
 	CHECK_EQ(stats.faults, 0);
 }
 
