@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drm_support import Mapped
 from support import descriptors, needs_libdrm
 from vmkv import doctor, drm, errors
 from vmkv.doctor import examination, machine, probes_kernel, workbench
@@ -308,6 +309,25 @@ def test_an_unforeseen_error_is_told(ioctl: str, nth: int) -> None:
     if not report.trusted:
         assert str(report.refusal)
     assert descriptors() == files
+
+
+def test_the_engine_reads_no_packets_that_come_into_view() -> None:
+    """Its own mapping is as late as any. Half of the packets may hang a card; on this one they
+    would all be read as nothing, and the word stay."""
+    late_s = 0.02
+    with (
+        Emulator(f"gfx1201?vram=256MiB&inject=late-visibility&late_us={late_s * 1e6:.0f}") as card,
+        card.device() as device,
+        Mapped(device, 4096) as word,
+    ):
+        time.sleep(2 * late_s)
+        for renewed in (False, True):
+            with workbench.Workbench(device) as bench:
+                if renewed:
+                    bench.renew()
+                bench.sdma.write(word.address, [1 + renewed])
+                bench.run()
+            assert int(word.buffer.numpy(np.uint32)[0]) == 1 + renewed
 
 
 # ---- what follows ----------------------------------------------------------------------------
