@@ -14,6 +14,14 @@ from vmkv.published import layout, processes
 
 PAGE_BYTES = 1 << 16
 SLAB_PAGES = 1024
+STRETCH_PAGES = 32
+# Bits of the pages, page, region and slot in the place of a piece.
+PLACE_BITS = 16, 16, 8, 8
+# A piece as a test has it, by the number of its first page: two versions, which are packed when the
+# file is written.
+PIECE = np.dtype([("epoch", "<u8"), *[(name, "<u4") for name in (
+    "state", "pages", "page", "region", "slot"
+)]])  # fmt: skip
 BASE = 0x7000_0000_0000
 STRIDE = 64 << 20
 ROW_BYTES = 2048
@@ -28,6 +36,7 @@ class Forged:
     slabs: int = 2
     layers: int = 2
     epoch: int = 10
+    first: tuple[str, ...] = ()  # sections that lie before the others, in this order
     header: Any = field(init=False)
     sections: dict[str, Any] = field(init=False)
 
@@ -42,6 +51,7 @@ class Forged:
             name: np.zeros((counts[name], versions), layout.dtype(name))
             for name, versions in layout.SECTIONS.values()
         }
+        self.sections["piece"] = np.zeros((counts["piece"], 2), PIECE)
         self._describe(regions)
         self._name()
         self._next_page = 0
@@ -67,7 +77,9 @@ class Forged:
         header["program"], header["device"], header["driver"] = b"forged", b"host", b"host"
         header["tag"], header["layout"] = 0xABCDE, 0
         header["page_bytes"], header["slab_pages"] = PAGE_BYTES, SLAB_PAGES
-        header["slab_bytes"] = PAGE_BYTES * SLAB_PAGES
+        header["slab_bytes"], header["stretch_pages"] = PAGE_BYTES * SLAB_PAGES, STRETCH_PAGES
+        for name, bits in zip(("pages", "page", "region", "slot"), PLACE_BITS, strict=True):
+            header[f"{name}_bits"] = bits
         header["reserved_bytes"] = 2 * self.layers * self.slots * STRIDE
         header["bytes_per_token"] = 2 * self.layers * ROW_BYTES
         header["slot_count"], header["max_slots"] = self.slots, self.slots
@@ -108,8 +120,7 @@ class Forged:
         self._next_page += pages
         piece = self.sections["piece"][first, 0]
         piece["epoch"], piece["slot"], piece["region"] = self.epoch, slot, region
-        piece["page"], piece["pages"], piece["phys"] = page, pages, first
-        piece["state"], piece["refcount"] = layout.PIECE_MAPPED, 1
+        piece["page"], piece["pages"], piece["state"] = page, pages, layout.PIECE_MAPPED
         slab, state = self.sections["slab"][first // SLAB_PAGES, 0], self.sections["state"][0, 0]
         for record in (slab, self.sections["slot"][slot, 0]):
             record["mapped_pages"] += pages
@@ -120,13 +131,38 @@ class Forged:
         state["mappings"] += 1
         return first
 
+    def _packed_pieces(self) -> Any:
+        """The section of pieces, as the file has it."""
+        versions = np.take_along_axis(
+            self.sections["piece"], np.argsort(self.sections["piece"]["epoch"], axis=1), axis=1
+        )
+        before, now = versions[:, 0], versions[:, 1]
+        packed = np.zeros(len(now), layout.dtype("piece"))
+        age = np.minimum(now["epoch"] - before["epoch"], 4095)
+        state = now["state"].astype(np.uint64) | before["state"].astype(np.uint64) << np.uint64(3)
+        packed["stamp"] = now["epoch"] << np.uint64(18) | age << np.uint64(6) | state
+        told, shift = np.where(now["pages"] > 0, now, before), 0
+        for name, bits in zip(("pages", "page", "region", "slot"), PLACE_BITS, strict=True):
+            packed["place"] |= told[name].astype(np.uint64) << np.uint64(shift)
+            shift += bits
+        page = np.arange(len(packed)) % SLAB_PAGES
+        inside = page % STRETCH_PAGES * (SLAB_PAGES // STRETCH_PAGES) + page // STRETCH_PAGES
+        entries = np.zeros((len(packed), 1), packed.dtype)
+        entries[np.arange(len(packed)) - page + inside, 0] = packed
+        return entries
+
+    def _place(self, kind: tuple[int, tuple[str, int]]) -> int:
+        name = kind[1][0]
+        return self.first.index(name) if name in self.first else len(self.first)
+
     def to_bytes(self) -> bytes:
         """The whole file."""
         table = np.zeros(len(layout.SECTIONS), layout.dtype("section"))
         offset = -(-(self.header.nbytes + table.nbytes) // 64) * 64
         parts = []
-        for entry, (number, (name, versions)) in zip(table, layout.SECTIONS.items(), strict=True):
-            rows = self.sections[name]
+        kinds = sorted(layout.SECTIONS.items(), key=self._place)
+        for entry, (number, (name, versions)) in zip(table, kinds, strict=True):
+            rows = self.sections[name] if name != "piece" else self._packed_pieces()
             entry["id"], entry["versions"], entry["offset"] = number, versions, offset
             entry["entry_bytes"], entry["count"] = rows.dtype.itemsize, len(rows)
             parts.append((offset, rows.tobytes()))

@@ -39,10 +39,14 @@ def put(file: Forged, field: str, value: object) -> None:
 
 HEADERS: dict[str, tuple[dict[str, object], str]] = {
     "magic": ({"magic": 1}, "it doesn't begin as a cache's file does"),
-    "major": ({"version_major": 2, "version_minor": 7}, "it has format 2.7, and this vmkv reads"),
+    "major": ({"version_major": 3, "version_minor": 7}, "it has format 3.7, and this vmkv reads"),
     "page": ({"page_bytes": 65537}, "pages of 65,537 bytes"),
     "page 0": ({"page_bytes": 0}, "pages of 0 bytes"),
     "slab": ({"slab_bytes": 2**64 - 1}, "slabs of 18,446,744,073,709,551,615 bytes"),
+    "stretches": ({"stretch_pages": 33}, "slabs of 1,024 pages in parts of 33"),
+    "stretches of 0": ({"stretch_pages": 0}, "slabs of 1,024 pages in parts of 0"),
+    "bits": ({"page_bits": 32}, "places of 64 bits"),
+    "many bits": ({"page_bits": 33, "slot_bits": 0}, "places of 57 bits"),
     "layout": ({"layout": 9}, "a layout with number 9"),
     "slots": ({"slot_count": 2**32 - 1}, "4,294,967,295 slots"),
     "slots 0": ({"slot_count": 0}, "it tells of 0 slots"),
@@ -115,12 +119,12 @@ def test_wrong_section(name: str, directory: Path) -> None:
         ("slab", "bytes", HUGE, "a slab that is longer"),
         ("slot", "state", 9, "a slot in a state that there isn't"),
         ("live", "tokens", 2**32 - 1, "a sequence of more than 32,768 tokens"),
-        ("piece", "slot", 2**32 - 1, "a mapping at page 0"),
-        ("piece", "region", 2**32 - 1, "a mapping at page 0"),
-        ("piece", "page", 2**32 - 1, "a mapping at page 0"),
-        ("piece", "pages", 2**32 - 1, "a mapping at page 0"),
-        ("piece", "state", 77, "a mapping at page 0"),
-        ("piece", "phys", 1030, "a mapping of another slab's pages"),
+        ("piece", "slot", 255, "a mapping at page 0"),
+        ("piece", "region", 255, "a mapping at page 0"),
+        ("piece", "page", 65535, "a mapping at page 0"),
+        ("piece", "pages", 65535, "a mapping at page 0"),
+        ("piece", "pages", 0, "a mapping at page 0"),
+        ("piece", "state", 7, "a mapping at page 0"),
         ("state", "steps", HUGE, "more steps than changes"),
     ],
 )
@@ -333,7 +337,7 @@ def spoil(random_: random.Random, data: bytearray) -> None:
 def test_random_files(directory: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     print(f"seed {seed}")
     # Nobody writes to them: they don't get better by waiting.
-    monkeypatch.setattr("vmkv.published.snapshot.PATIENCE_SECONDS", 0.001)
+    monkeypatch.setattr("vmkv.published.reader.PATIENCE_SECONDS", 0.001)
     random_, whole = random.Random(seed), forged().to_bytes()
     told = {"read": 0, "refused": 0}
     path = forged().write(directory)

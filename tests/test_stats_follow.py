@@ -319,13 +319,19 @@ def test_trace_of_a_running_engine(
     kind: str, engine: Path, directory: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "t.json"
+    wanted, phases = {"X", "B", "E", "i", "C"}, set()
     with running(engine, "host", kind, "1") as process:
-        result = stats(process.pid, "--trace", path, "--for", "0.5")
-    assert result.exit_code == 0
-    entries = check_trace(path)
+        # Until a sequence was closed: how long that takes is the machine's affair.
+        for seconds in (0.5, 2, 8, 32):
+            result = stats(process.pid, "--trace", path, "--for", seconds)
+            assert result.exit_code == 0
+            entries = check_trace(path)
+            phases = {e["ph"] for e in entries}
+            if wanted <= phases:
+                break
+    assert wanted <= phases
     kinds = {e["name"] for e in entries if e["ph"] in "Xi"}
     assert {"map", "retire"} <= kinds
-    assert {"X", "B", "E", "i", "C"} <= {e["ph"] for e in entries}
     assert any("were overwritten" in e.get("name", "") for e in entries)  # it never rests
 
 

@@ -16,7 +16,7 @@ STRUCTS = {
     for name, body in re.findall(r"struct vmkv_published_(\w+) \{(.*?)\};", CODE, re.DOTALL)
 }
 CONSTANTS = {name: int(value) for name, value in re.findall(r"#define (\w+) (\d+)\s", CODE)}
-BYTES = {"uint64_t": 8, "uint32_t": 4, "uint16_t": 2, "char": 1}
+BYTES = {"uint64_t": 8, "uint32_t": 4, "uint16_t": 2, "uint8_t": 1, "char": 1}
 
 
 def members(name: str) -> list[tuple[str, int, int]]:
@@ -80,4 +80,4 @@ def test_longer_entries_keep_their_fields() -> None:
     kind = layout.widened(layout.dtype("piece"), 48)
     assert kind.itemsize == 48
     assert kind.names == layout.dtype("piece").names
-    assert np.zeros(2, kind)["pages"].tolist() == [0, 0]
+    assert np.zeros(2, kind)["place"].tolist() == [0, 0]

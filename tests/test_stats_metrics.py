@@ -225,7 +225,8 @@ def test_scrapes_take_turns(directory: Path) -> None:
     inside = []
 
     class Slow(Watched):
-        def now(self) -> list[Found]:
+        def now(self, patience_seconds: float = 0.0) -> list[Found]:
+            del patience_seconds
             inside.append(1)
             time.sleep(0.05)
             assert inside.pop() == 1

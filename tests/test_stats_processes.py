@@ -183,6 +183,25 @@ def test_number_that_is_anothers_now(proc: Path) -> None:
     assert Process(1, 777, "this-boot", namespace + 1).condition(proc) is Condition.UNKNOWN
 
 
+def test_process_that_is_asked_again_and_again() -> None:
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        started = processes.read_stat(process.pid)[1]
+        with processes.Observed(Process(process.pid, started)) as observed:
+            assert observed.condition() is Condition.ALIVE
+            for number, condition in (
+                (signal.SIGSTOP, Condition.STOPPED),
+                (signal.SIGCONT, Condition.ALIVE),
+                (signal.SIGKILL, Condition.DEAD),
+            ):
+                process.send_signal(number)
+                while observed.condition() is not condition:
+                    time.sleep(0.001)
+            process.wait()
+            assert observed.condition() is Condition.DEAD
+    with processes.Observed(Process(os.getpid(), 1)) as observed:
+        assert observed.condition() is Condition.DEAD  # its number is another's
+
+
 # ---- the kernel's side ---------------------------------------------------------------------------
 
 FDINFO = """pos:\t0
@@ -249,6 +268,8 @@ def test_card_in_sysfs(tmp_path: Path) -> None:
     for number, name in enumerate(("vram_total", "vram_used", "gtt_total", "gtt_used")):
         (card / f"mem_info_{name}").write_text(f"{number}\n")
     assert kernel.read_card("0000:03:00.0", tmp_path) == kernel.CardMemory(0, 1, 2, 3)
+    (card / "mem_info_vram_used").unlink()
+    assert kernel.read_card("0000:03:00.0", tmp_path) == kernel.CardMemory(0, None, 2, 3)
     assert kernel.read_card("0000:04:00.0", tmp_path) is None
     assert kernel.read_card("../0000:03:00.0", tmp_path) is None
 
@@ -267,7 +288,7 @@ def test_kernel_is_shown_beside_ours(
     )
     told = stats(os.getpid()).stdout
     assert "this process: 100 MiB VRAM, 1 MiB GTT, 28 MiB evicted (!) less in VRAM" in told
-    assert "8 GiB of 16 GiB VRAM in use, 1 GiB of 4 GiB GTT" in told
+    assert "8 GiB of 16 GiB VRAM in use, 1 GiB of 4 GiB GTT in use" in told
     (cache,) = stats_json()["caches"]
     assert cache["kernel"]["process"]["vram_bytes"] == 100 << 20
     assert cache["kernel"]["difference"] == "less in VRAM than the cache holds"

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from published_files import BASE, PAGE_BYTES, ROW_BYTES, SLAB_PAGES, STRIDE, Forged
+from published_files import BASE, PAGE_BYTES, ROW_BYTES, STRIDE, Forged
 from stats_support import directory
 from vmkv import published
 from vmkv.published import PublishedError, Reader, Snapshot, events, figures, layout
+from vmkv.published.file import Section
+from vmkv.published.quick import QuickLook
 
 __all__ = ["directory"]
 WRITING = 2**64 - 1
@@ -42,10 +44,28 @@ def test_version_that_counts(epochs: tuple[int, int], counts: int, directory: Pa
     assert look(file, directory).lives["tokens"][0] == 600 + counts
 
 
+@pytest.mark.parametrize(
+    "first", [("times", "slab", "slot"), ("slab", "times", "state"), ("live", "state"), ("place",)]
+)
+def test_sections_in_any_order(first: tuple[str, ...], directory: Path) -> None:
+    snapshots = []
+    for order in ((), first):
+        file = Forged(first=order)
+        file.add_sequence(0, 640)
+        file.sections["times"][1, 0]["sum_ns"] = 77
+        snapshots.append(look(file, directory, pieces=True, events=True))
+    for name in ("lives", "slots", "slabs", "times", "pieces", "places"):
+        one, other = (getattr(snapshot, name) for snapshot in snapshots)
+        assert (one == other).all()
+    assert snapshots[0].state == snapshots[1].state
+    assert int(snapshots[1].times[1]["sum_ns"]) == 77
+    assert published.contradictions(snapshots[1]) == []
+
+
 def test_file_that_is_no_state_and_stands_still(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vmkv.published.snapshot.PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr("vmkv.published.reader.PATIENCE_SECONDS", 0.01)
     file = Forged()
     file.sections["slot"]["epoch"][0] = 11, WRITING
     with pytest.raises(PublishedError, match="what it holds was never one state"):
@@ -53,19 +73,35 @@ def test_file_that_is_no_state_and_stands_still(
 
 
 class Writer:
-    """A cache that changes its file whenever the reader has read a section of some name."""
+    """A cache that changes its file whenever the reader has read a section of some name, were it in
+    the middle of a read of several."""
 
-    def __init__(self, path: Path, file: Forged, after: str, changes: int) -> None:
+    def __init__(self, reader: Reader, path: Path, file: Forged, after: str, changes: int) -> None:
         self.path, self.file, self.after, self.left = path, file, after, changes
+        self.sections = [reader.file.section(name) for name, _ in layout.SECTIONS.values()]
+        self.read_file = reader.file.read
+        reader.quick = None  # it doesn't read by that
         self.reads: list[str] = []
 
-    def read(self, reader: Any, name: str, *where: int) -> Any:
-        entries = type(reader).read_entries(reader, name, *where)
-        self.reads.append(name)
-        if name == self.after and self.left:
+    def read(self, offset: int, size: int) -> bytes:
+        """Instead of `PublishedFile.read`."""
+        data, at = b"", offset
+        for section in sorted(self.sections, key=lambda section: section.offset):
+            begin, end = max(at, section.offset), min(offset + size, section.end)
+            if begin < end:
+                data += self.read_file(at, begin - at)
+                data += self.read_part(section, begin, end - begin)
+                at = end
+        return data + self.read_file(at, offset + size - at)
+
+    def read_part(self, section: Section, offset: int, size: int) -> bytes:
+        """What lies in one section."""
+        part = self.read_file(offset, size)
+        self.reads.append(section.name)
+        if section.name == self.after and self.left:
             self.left -= 1
             self.change()
-        return entries
+        return part
 
     def change(self) -> None:
         """One more step of slot 0: its entries and the state's get a new version."""
@@ -104,8 +140,8 @@ def test_changes_meanwhile(
     after: str, changes: int, forged: tuple[Forged, Reader, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, reader, path = forged
-    writer = Writer(path, file, after, changes)
-    monkeypatch.setattr(reader.file, "read_entries", lambda *what: writer.read(reader.file, *what))
+    writer = Writer(reader, path, file, after, changes)
+    monkeypatch.setattr(reader.file, "read", writer.read)
     snapshot = reader.look(pieces=True)
     assert writer.left == 0 or after == "piece"
     assert snapshot.settled
@@ -119,22 +155,23 @@ def test_copy_of_what_is_just_written_is_not_believed(
     name: str, forged: tuple[Forged, Reader, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, reader, path = forged
-    writer = Writer(path, file, "", 0)
     torn: list[str] = []
 
-    def read(*what: Any) -> Any:
-        entries = writer.read(reader.file, *what)
-        if what[0] == name and not torn:
+    class Tearing(Writer):
+        def read_part(self, section: Section, offset: int, size: int) -> bytes:
+            part = super().read_part(section, offset, size)
+            if section.name != name or torn:
+                return part
             # Its epoch was copied before the next change but one began, the rest after that.
             torn.append(name)
-            field = {"live": "tokens", "slot": "mapped_pages", "slab": "bytes", "piece": "pages"}
-            entries = entries.copy()
-            entries[field[name]][0] = PAGE_BYTES
-            writer.change()
-            writer.change()
-        return entries
+            field = {"live": "tokens", "slot": "mapped_pages", "slab": "bytes", "piece": "place"}
+            entries = np.frombuffer(part, section.dtype).copy()
+            entries[field[name]][:2] = PAGE_BYTES
+            self.change()
+            self.change()
+            return entries.tobytes()
 
-    monkeypatch.setattr(reader.file, "read_entries", read)
+    monkeypatch.setattr(reader.file, "read", Tearing(reader, path, file, "", 0).read)
     snapshot = reader.look(pieces=True)
     assert torn
     assert published.contradictions(snapshot) == []
@@ -145,9 +182,9 @@ def test_cache_that_never_rests_is_shown_as_it_comes(
     forged: tuple[Forged, Reader, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, reader, path = forged
-    writer = Writer(path, file, "live", 10**9)
-    monkeypatch.setattr("vmkv.published.snapshot.PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(reader.file, "read_entries", lambda *what: writer.read(reader.file, *what))
+    writer = Writer(reader, path, file, "live", 10**9)
+    monkeypatch.setattr("vmkv.published.reader.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(reader.file, "read", writer.read)
     snapshot = reader.look(pieces=True)
     assert not snapshot.settled
     assert published.contradictions(snapshot) == []
@@ -162,10 +199,8 @@ def test_only_what_changed_is_copied_again(
         file.add_sequence(slot, 7990)
     path = file.write(directory)
     with Reader.open(path) as reader:
-        writer = Writer(path, file, "", 0)
-        monkeypatch.setattr(
-            reader.file, "read_entries", lambda *what: writer.read(reader.file, *what)
-        )
+        writer = Writer(reader, path, file, "", 0)
+        monkeypatch.setattr(reader.file, "read", writer.read)
         first = reader.look(pieces=True)
         assert writer.reads.count("piece") == 16  # 4 slabs at a time
         writer.reads.clear()
@@ -180,6 +215,43 @@ def test_only_what_changed_is_copied_again(
         assert published.contradictions(third) == []
 
 
+def test_first_try_finds_the_same(
+    forged: tuple[Forged, Reader, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, reader, path = forged
+    with Reader.open(path) as slow:
+        slow.quick = None
+        writer = Writer(slow, path, file, "", 0)
+        monkeypatch.setattr(reader, "_live", None)
+        monkeypatch.setattr(reader, "_tables", None)
+        for change in range(4):
+            snapshot, other = (one.look(pieces=change % 2 == 0) for one in (reader, slow))
+            assert (snapshot.epoch, snapshot.state) == (other.epoch, other.state)
+            for name in ("lives", "slots", "slabs", "times"):
+                assert (getattr(snapshot, name) == getattr(other, name)).all()
+            assert published.contradictions(snapshot) == []
+            writer.change()
+
+
+def test_first_try_leaves_to_others_what_is_not_whole(
+    forged: tuple[Forged, Reader, Path],
+) -> None:
+    file, reader, path = forged
+    assert reader.quick is not None
+    assert reader.quick.live() is not None
+    assert reader.quick.grown() is not None
+    writer = Writer(reader, path, file, "", 0)
+    quick = QuickLook(reader.file)
+    assert quick.live() is not None
+    writer.change()  # of more than lives
+    assert quick.grown() is None
+    file.sections["live"]["epoch"][0] = 12, WRITING
+    path.write_bytes(file.to_bytes())
+    assert quick.live() is None
+    reader.close()
+    assert quick.live() is None
+
+
 def test_heartbeat_counts_steps_that_map_nothing(directory: Path) -> None:
     file = Forged()
     file.sections["state"][0, 0]["epoch"], file.sections["state"][0, 0]["steps"] = 7, 5
@@ -187,15 +259,40 @@ def test_heartbeat_counts_steps_that_map_nothing(directory: Path) -> None:
     assert snapshot.steps == 5 + 10 - 7
 
 
-def test_order_of_entries_is_the_writers_own(directory: Path) -> None:
+@pytest.mark.parametrize(
+    ("epochs", "states", "counts"),
+    [
+        ((10, 9), (1, 3), 1),
+        ((11, 9), (1, 3), 3),  # a change that never was whole
+        ((11, 9), (0, 3), 3),
+        ((11, 10), (1, 0), 0),
+        ((11, 0), (1, 0), 0),  # never written before
+        ((4200, 10), (1, 3), None),  # what was before 4,095 epochs is forgotten
+        ((12, 11), (3, 1), None),
+    ],
+)
+def test_state_of_a_piece_that_counts(
+    epochs: tuple[int, int],
+    states: tuple[int, int],
+    counts: int | None,
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vmkv.published.reader.PATIENCE_SECONDS", 0.01)
     file = Forged()
-    file.add_sequence(0, 3000)
-    pieces = file.sections["piece"]
-    pieces[:SLAB_PAGES] = pieces[:SLAB_PAGES][::-1].copy()
-    snapshot = look(file, directory, pieces=True)
-    assert snapshot.pieces is not None
-    assert snapshot.pieces["phys"].tolist() == sorted(snapshot.pieces["phys"].tolist())
-    assert published.contradictions(snapshot) == []
+    first = file.add_piece(3, 1, 5, 4)
+    for version in range(2):
+        piece = file.sections["piece"][first, version]
+        piece["epoch"], piece["state"] = epochs[version], states[version]
+        piece["slot"], piece["region"], piece["page"], piece["pages"] = 3, 1, 5, 4
+    if counts is None:
+        with pytest.raises(PublishedError, match="what it holds was never one state"):
+            look(file, directory, pieces=True)
+        return
+    pieces = look(file, directory, pieces=True).pieces
+    assert pieces is not None
+    told = [tuple(piece) for piece in pieces[["slot", "region", "page", "pages", "phys", "state"]]]
+    assert told == ([(3, 1, 5, 4, first, counts)] if counts else [])
 
 
 # ---- events --------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from published_files import PAGE_BYTES, SLAB_PAGES, Forged
 from stats_support import directory, failure, stats
 from support import environment
 from vmkv import published, stats_live
-from vmkv.published import Reader, Snapshot, layout
+from vmkv.published import Reader, Snapshot, layout, watching
 from vmkv.published.card_map import KINDS, CardMap, live_bytes_by_piece, sizes_of
 from vmkv.published.watching import Watched
 from vmkv.svg import text_width
@@ -126,6 +126,19 @@ def test_frame_tells_which_bytes_are_virtual(directory: Path) -> None:
     assert re.search(r"^ +0 +3,000 +23\.4 MiB +23\.5 MiB", text, re.MULTILINE)
 
 
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_nothing_is_cut_off_that_says_which_bytes(width: int, directory: Path) -> None:
+    forged().write(directory)
+    lines = frame(directory, width, 40)
+    assert all(len(line) <= width for line in lines)
+    text = " ".join(" ".join(lines).split())
+    assert "all above: physical; reserved 2 GiB of addresses: virtual" in text
+    assert "of physical memory:" in text
+    assert "live and mapped: physical" in text
+    (row,) = [line for line in lines if "23.4 MiB" in line and "3,000" in line]
+    assert ("23.5 MiB" in row) == (width > 45)  # a column is there as a whole, or not at all
+
+
 @pytest.mark.parametrize("height", [1, 2, 3, 5, 8, 12, 24, 100])
 @pytest.mark.parametrize("width", [1, 5, 20, 80, 300])
 def test_frame_fits(width: int, height: int, directory: Path) -> None:
@@ -165,6 +178,32 @@ def test_caches_come_and_go(directory: Path) -> None:
         forged().write(directory)
         (unsafe,) = watched.now()
         assert "nothing in it is believed" in unsafe.problem
+
+
+def test_nothing_is_listed_while_nothing_comes_or_goes(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = forged().write(directory)
+    listed: list[int] = []
+    listing = watching._listing
+
+    def counted() -> list[object]:
+        listed.append(1)
+        return listing()
+
+    monkeypatch.setattr(watching, "_listing", counted)
+    # The files are older than a tick of the kernel's clock.
+    monkeypatch.setattr("vmkv.published.watching._TICK_NS", -(10**12))
+    with Watched() as watched:
+        (first,) = watched.now()
+        assert watched.now() == watched.now() == [first]
+        assert len(listed) == 1
+        other = forged().write(directory.parent).rename(path.with_name(f"{PID}-00001.kv"))
+        assert watched.now(patience_seconds=1000) == [first]
+        assert len(watched.now()) == 2
+        assert len(listed) == 2
+        other.unlink()
+        assert watched.now() == [first]
 
 
 def test_one_of_two_caches_of_a_process(directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,49 +28,106 @@ _NAMES = {
     "free": "free",
 }
 _MAP_WIDTH_MAX = 128
+_TITLE_WIDTH = 64
 _SEQUENCES_MAX = 16
 _SECONDS_UNTIL_ANEW = 3.0
+# Mappings, processes, the kernel and the directories are looked at so often at most, however often
+# the figures are.
+SLOW_SECONDS = 0.5
+
+
+class Mapped:
+    """A snapshot that was taken with its mappings, and its map, which is drawn once for each size.
+
+    Attributes:
+        taken: when, by time.monotonic.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.taken = time.monotonic()
+        self._snapshot = snapshot
+        self._sizes: tuple[int, int, bool] | None = None
+        self._lines: list[Text] = []
+
+    def lines(self, width: int, rows: int, ascii_only: bool) -> list[Text]:
+        """The map in so many columns and lines."""
+        sizes = width, rows, ascii_only
+        if self._sizes != sizes:
+            self._sizes, self._lines = sizes, list(_map(self._snapshot, *sizes))
+        return self._lines
 
 
 class Row(NamedTuple):
-    """A cache as it is shown: figures and snapshot, or what is wrong with its file."""
+    """A cache as it is shown: figures and snapshot, or what is wrong with its file. mapped: as of
+    the last look at its mappings, if there was one."""
 
     name: str
     problem: str
     figures: dict[str, Any]
     snapshot: Snapshot | None
+    mapped: Mapped | None = None
+
+
+class _Slow(NamedTuple):
+    """What is not looked at each time. at: when it was, by time.monotonic."""
+
+    at: float
+    condition: Condition
+    kernel_side: dict[str, Any] | None
+    judged: figures.Judged
 
 
 class Sampler:
     """Looks at caches again and again, and knows what changed between.
 
     Args:
-        pieces: whether mappings are looked at, too.
+        pieces: whether mappings are looked at, too: twice a second, as there are many.
     """
 
     def __init__(self, *, pieces: bool = True) -> None:
         self._pieces = pieces
         self._before: dict[str, tuple[int, int]] = {}
+        self._slow: dict[str, _Slow] = {}
+        self._mapped: dict[str, Mapped] = {}
 
     def look(self, found: list[Found]) -> list[Row]:
         """A row for each file."""
         rows = [self._row(one) for one in found]
-        names = {row.name for row in rows}
-        self._before = {name: told for name, told in self._before.items() if name in names}
+        for known in (self._before, self._slow, self._mapped):
+            for name in set(known) - {row.name for row in rows}:
+                del known[name]
         return rows
 
     def _row(self, one: Found) -> Row:
         if one.reader is None:
             return Row(one.name, one.problem, {}, None)
+        mapped = self._mapped.get(one.name)
+        # What comes each half second is there when it is due, were it late the last time.
+        age = time.monotonic() - mapped.taken if mapped is not None else SLOW_SECONDS
+        due = self._pieces and age > 0.8 * SLOW_SECONDS
         try:
-            snapshot = one.reader.look(pieces=self._pieces)
+            snapshot = one.reader.look(pieces=due)
         except (PublishedError, OSError) as error:
             return Row(one.name, str(error), {}, None)
-        told = one.condition()
-        rate = self._rate(one.name, snapshot) if told is Condition.ALIVE else None
+        if due:
+            mapped = self._mapped[one.name] = Mapped(snapshot)
+        slow = self._slow_of(one, snapshot)
+        rate = self._rate(one.name, snapshot) if slow.condition is Condition.ALIVE else None
+        row = figures.of_cache(
+            snapshot, slow.condition, rate, kernel_side=slow.kernel_side, judged=slow.judged
+        )
+        return Row(one.name, "", row, snapshot, mapped)
+
+    def _slow_of(self, one: Found, snapshot: Snapshot) -> _Slow:
+        """What is looked at twice a second at most."""
+        now, slow = time.monotonic(), self._slow.get(one.name)
+        if slow is not None and now - slow.at < 0.8 * SLOW_SECONDS:
+            return slow
         # All mappings are not checked against each other each time.
-        sums = replace(snapshot, pieces=None)
-        return Row(one.name, "", figures.of_cache(sums, told, rate), snapshot)
+        judged = figures.judge(replace(snapshot, pieces=None))
+        side = figures.of_kernel(snapshot)
+        slow = self._slow[one.name] = _Slow(now, one.condition(), side, judged)
+        return slow
 
     def _rate(self, name: str, snapshot: Snapshot) -> float | None:
         """Steps a second since the last look."""
@@ -131,6 +189,8 @@ class Screen:
         self._console.file.flush()
 
     def _drawn(self, line: Text) -> str:
+        if not line.spans and not line.style:
+            return line.plain
         with self._console.capture() as captured:
             self._console.print(line, end="", soft_wrap=True)
         return captured.get()
@@ -139,7 +199,8 @@ class Screen:
 def frame(rows: list[Row], waiting: str, width: int, height: int, ascii_only: bool) -> list[Text]:
     """Lines that fit in so many columns and lines."""
     clock = time.strftime("%H:%M:%S")
-    lines = [Text(f"vmkv stats, {clock}: {count(len(rows), 'cache')}. Ctrl-C ends it.")]
+    title, tail = f"vmkv stats, {clock}: {count(len(rows), 'cache')}.", " Ctrl-C ends it."
+    lines = [Text(title + tail if len(title + tail) <= width else title)]
     if not rows:
         lines.append(Text(waiting))
     share = max(0, (height - 1) // max(len(rows), 1))
@@ -155,16 +216,21 @@ def _cache(row: Row, width: int, height: int, ascii_only: bool) -> Iterator[Text
         yield Text(f"{row.name}: {row.problem.removeprefix(row.name + '.kv: ')}", "bold")
         return
     head = f"{row.name}: {told['program']} on {told['device']}: {condition(told)}"
-    lines = [Text(head, "bold")]
+    lines = [Text(text, "bold") for text in _wrapped(head, width)]
     sizes = {_NAMES[kind]: size for kind, size in sizes_of(snapshot).items()}
     lines += draw_bar(sizes, width, ascii_only)
-    lines += [Text(text) for text in _numbers(told)]
+    lines += [Text(part) for text in _numbers(told) for part in _wrapped(text, width)]
     room = height - len(lines) - 1
-    sequences = _sequences(snapshot, min(_SEQUENCES_MAX, room // 3))
-    if snapshot.pieces is not None and room - len(sequences) > 1:
-        lines += _map(snapshot, width, room - len(sequences) - 1, ascii_only)
+    sequences = _sequences(snapshot, width, min(_SEQUENCES_MAX, room // 3))
+    if row.mapped is not None and room - len(sequences) > 1:
+        lines += row.mapped.lines(width, room - len(sequences) - 1, ascii_only)
     lines += sequences
     yield from lines[: max(height, 1)]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Lines of a text, as which bytes it tells of must not be cut off."""
+    return textwrap.wrap(text, max(width, 8), subsequent_indent="  ") or [text]
 
 
 def _numbers(told: dict[str, Any]) -> Iterator[str]:
@@ -183,13 +249,15 @@ def _numbers(told: dict[str, Any]) -> Iterator[str]:
 
 def _map(snapshot: Snapshot, width: int, rows: int, ascii_only: bool) -> Iterator[Text]:
     """A row is a slab or some of them, a letter a part of it."""
-    label = 6
-    if width < 2 * label or rows < 2:
+    label, titles = 6, 1 if width > _TITLE_WIDTH else 2
+    if width < 2 * label or rows <= titles:
         return
     columns = min(width - label, _MAP_WIDTH_MAX)
-    card = CardMap.of(snapshot, columns, rows - 1)
+    card = CardMap.of(snapshot, columns, rows - titles)
     each = "slab" if card.slabs_per_row == 1 else f"{card.slabs_per_row} slabs"
-    yield Text(f"each row {each}, each letter {human(round(card.cell_bytes))} of physical memory:")
+    cell = human(round(card.cell_bytes))
+    title = f"each row {each}, each letter {cell} of physical memory:"
+    yield from map(Text, _wrapped(title, width)[:titles])
     for first, cells in zip(card.first_slabs, card.cells.tolist(), strict=True):
         yield _map_row(first, cells, ascii_only)
 
@@ -210,28 +278,30 @@ def _map_row(first: int, cells: list[int], ascii_only: bool) -> Text:
     return text
 
 
-def _sequences(snapshot: Snapshot, most: int) -> list[Text]:
-    """The open sequences with the most memory."""
+def _sequences(snapshot: Snapshot, width: int, most: int) -> list[Text]:
+    """The open sequences with the most memory, and as many columns of them as fit."""
     opened = snapshot.open_slots
-    if most < 2 or not len(opened):
+    if most < 3 or not len(opened):
         return []
     pages = snapshot.slots["mapped_pages"][opened]
-    order = opened[pages.argsort(kind="stable")[::-1]][: most - 1]
-    lines = [
-        Text("   slot       tokens         live       mapped  last step (live, mapped: physical)")
+    order = opened[pages.argsort(kind="stable")[::-1]][: most - 2].tolist()
+    page_bytes, live = snapshot.header.page_bytes, snapshot.live_bytes_by_slot
+    mapped = [int(snapshot.slots["mapped_pages"][slot]) * page_bytes for slot in order]
+    columns = [
+        ("slot", 7, [str(slot) for slot in order]),
+        ("tokens", 12, [f"{int(snapshot.lives['tokens'][slot]):,}" for slot in order]),
+        ("live", 12, [human(int(live[slot])) for slot in order]),
+        ("mapped", 12, [human(size) for size in mapped]),
+        ("last step", 12, [f"{int(snapshot.lives['step'][slot]):,}" for slot in order]),
     ]
-    page_bytes = snapshot.header.page_bytes
-    for slot in order.tolist():
-        live, mapped = snapshot.live_bytes_by_slot[slot], snapshot.slots["mapped_pages"][slot]
-        lines.append(
-            Text(
-                f"{slot:>7} {int(snapshot.lives['tokens'][slot]):>12,} {human(int(live)):>12} "
-                f"{human(int(mapped) * page_bytes):>12} {int(snapshot.lives['step'][slot]):>10,}"
-            )
-        )
-    if len(opened) > len(order):
-        lines[0].append(f"; {len(opened) - len(order):,} more are open")
-    return lines
+    while len(columns) > 1 and sum(room + 1 for _, room, _ in columns) > width:
+        columns.pop()
+    more = len(opened) - len(order)
+    about = "live and mapped: physical" + (f"; {more:,} more open" if more else "")
+    lines = [about, " ".join(f"{title:>{room}}" for title, room, _ in columns)]
+    for number in range(len(order)):
+        lines.append(" ".join(f"{cells[number]:>{room}}" for _, room, cells in columns))
+    return [Text(line) for line in lines]
 
 
 def plain_line(row: Row) -> str:

@@ -352,7 +352,7 @@ struct vmkv_cache_options {
 	size_t error_bytes;
 	/* Whether to mirror the cache's tables in $XDG_RUNTIME_DIR/vmkv/, or without that in
 	 * /dev/shm/vmkv-UID/, for its user alone to read: lengths, slots, mappings and events, never
-	 * what sequences hold. The file takes about 64 bytes a page of the budget, all of them from the
+	 * what sequences hold. The file takes about 16 bytes a page of the budget, all of them from the
 	 * beginning, and goes with the cache; what a killed process leaves, the user's next cache that
 	 * is shared removes. It doesn't grow: of slabs that a budget raised later brings beyond its
 	 * room it tells the bytes, but no mappings. A step with nothing to map makes no system call for

@@ -157,7 +157,7 @@ static bool batch_unmap(struct vmkv_cache *cache, struct vmkv_batch *batch)
 	while (batch->issued < batch->n && rc == 0) {
 		size_t n = unmap_chunk(cache, batch, batch->issued, chunk), issued = 0;
 		uint32_t to = batch->issued;
-		uint64_t point = 0, began, took;
+		uint64_t point = 0, began, ended;
 
 		if (vmkv_device_is_lost(device)) {
 			pieces_issued(cache, batch, batch->n);
@@ -166,9 +166,9 @@ static bool batch_unmap(struct vmkv_cache *cache, struct vmkv_batch *batch)
 		vmkv_cache_unlock(cache);
 		began = vmkv_mirror_clock(cache);
 		rc = device->ops->unmap(device, chunk, n, &issued, &point);
-		took = vmkv_mirror_clock(cache) - began;
+		ended = vmkv_mirror_clock(cache);
 		vmkv_cache_lock(cache);
-		vmkv_mirror_called(cache, VMKV_PUBLISHED_CALL_UNMAP, n, took);
+		vmkv_mirror_called(cache, VMKV_PUBLISHED_CALL_UNMAP, n, began, ended);
 		cache->counters.unmap_calls += issued + (rc != 0);
 		cache->counters.failed_calls += rc != 0;
 		for (size_t i = 0; i < issued; i++)
@@ -220,16 +220,16 @@ int vmkv_cache_fill(struct vmkv_cache *cache, const struct vmkv_fill *fills, siz
                     uint64_t *point)
 {
 	struct vmkv_device *device = cache->device;
-	uint64_t began, took;
+	uint64_t began, ended;
 	int rc;
 
 	*point = 0;
 	vmkv_cache_unlock(cache);
 	began = vmkv_mirror_clock(cache);
 	rc = device->ops->fill(device, fills, n, point);
-	took = vmkv_mirror_clock(cache) - began;
+	ended = vmkv_mirror_clock(cache);
 	vmkv_cache_lock(cache);
-	vmkv_mirror_called(cache, VMKV_PUBLISHED_CALL_FILL, n, took);
+	vmkv_mirror_called(cache, VMKV_PUBLISHED_CALL_FILL, n, began, ended);
 	cache->counters.fill_calls += n;
 	cache->counters.failed_calls += rc != 0;
 	if (*point > cache->last_point)

@@ -280,20 +280,21 @@ struct applied {
 	size_t issued;              /* maps */
 	bool map_failed, fill_failed;
 	size_t maps, fills;       /* of the calls that were made ... */
-	uint64_t map_ns, fill_ns; /* ... and how long they took, if the cache is shared */
+	/* ... and when those were, if the cache is shared */
+	uint64_t map_began, map_ended, fill_began, fill_ended;
 };
 
 static int plan_fill(const struct vmkv_cache *cache, struct vmkv_growth *growth,
                      struct applied *applied)
 {
 	struct vmkv_device *device = cache->device;
-	uint64_t point = 0, began;
+	uint64_t point = 0;
 	int rc = 0;
 
 	if (growth->plan.fill_count > 0) {
-		began = vmkv_mirror_clock(cache);
+		applied->fill_began = vmkv_mirror_clock(cache);
 		rc = device->ops->fill(device, growth->plan.fills, growth->plan.fill_count, &point);
-		applied->fill_ns = vmkv_mirror_clock(cache) - began;
+		applied->fill_ended = vmkv_mirror_clock(cache);
 		applied->fills = growth->plan.fill_count;
 	}
 	applied->fill_failed = rc != 0;
@@ -307,10 +308,12 @@ static int plan_map(const struct vmkv_cache *cache, struct vmkv_growth *growth,
 {
 	struct vmkv_device *device = cache->device;
 	struct vmkv_plan *plan = &growth->plan;
-	uint64_t point = 0, began = vmkv_mirror_clock(cache);
-	int rc = device->ops->map(device, plan->maps, plan->n, &applied->issued, &point);
+	uint64_t point = 0;
+	int rc;
 
-	applied->map_ns = vmkv_mirror_clock(cache) - began;
+	applied->map_began = vmkv_mirror_clock(cache);
+	rc = device->ops->map(device, plan->maps, plan->n, &applied->issued, &point);
+	applied->map_ended = vmkv_mirror_clock(cache);
 	applied->maps = plan->n;
 	applied->map_failed = rc != 0;
 	if (point > growth->point)
@@ -375,9 +378,11 @@ int vmkv_grow_apply(struct vmkv_cache *cache, struct vmkv_growth *growth)
 	rc = plan_carry_out(cache, growth, &applied);
 	vmkv_cache_lock(cache);
 	if (applied.fills > 0)
-		vmkv_mirror_called(cache, VMKV_PUBLISHED_CALL_FILL, applied.fills, applied.fill_ns);
+		vmkv_mirror_called(cache, VMKV_PUBLISHED_CALL_FILL, applied.fills,
+		                   applied.fill_began, applied.fill_ended);
 	if (applied.maps > 0)
-		vmkv_mirror_called(cache, VMKV_PUBLISHED_CALL_MAP, applied.maps, applied.map_ns);
+		vmkv_mirror_called(cache, VMKV_PUBLISHED_CALL_MAP, applied.maps, applied.map_began,
+		                   applied.map_ended);
 	if (growth->point > cache->last_point)
 		cache->last_point = growth->point;
 	if (!cache->no_alias || !applied.map_failed)

@@ -212,7 +212,7 @@ static void piece_add(struct vmkv_cache *cache, struct vmkv_plan *plan, uint32_t
 	plan->n++;
 	plan->runs += counted;
 	if (cache->mirror != NULL)
-		vmkv_mirror_expect(cache, run.page);
+		__builtin_prefetch(vmkv_mirror_expect(cache->mirror, &cache->pages, run.page), 1);
 }
 
 /* Turn a run of held pages into pieces. On -ENOMEM what is left of the run is put back. */
@@ -381,12 +381,12 @@ void vmkv_plan_publish(struct vmkv_cache *cache, struct vmkv_plan *plan)
 	for (uint32_t i = 0; i < plan->n; i++) {
 		struct vmkv_run run = { plan->gone[i].phys, plan->gone[i].n };
 
-		if (cache->mirror != NULL && i + VMKV_MIRROR_AHEAD < plan->n)
-			vmkv_mirror_expect(cache, plan->gone[i + VMKV_MIRROR_AHEAD].phys);
 		if (!cache->zero)
 			vmkv_pages_held_clean(&cache->pages, run);
-		vmkv_gone_move(cache, &plan->gone[i], VMKV_PAGE_HELD, VMKV_PAGE_MAPPED);
+		vmkv_pages_move(&cache->pages, run, VMKV_PAGE_HELD, VMKV_PAGE_MAPPED);
 	}
+	if (cache->mirror != NULL)
+		vmkv_mirror_mapped(cache, plan->gone, plan->n);
 	cache->piece_count += plan->n;
 	cache->counters.mapped_pages += plan->pages;
 }

@@ -61,7 +61,7 @@ struct vmkv_mirror {
 	struct vmkv_published_slot *slot_now;
 	struct vmkv_published_slab *slab_now;
 	struct vmkv_mirror_tally *slot_tally, *slab_tally;
-	uint64_t *piece_newest; /* a bit for each entry of pieces: which version is the newest */
+	uint8_t page_shift, region_shift, slot_shift, place_bits; /* of their places */
 	uint32_t *slots_changed, *slabs_changed;
 	uint8_t *slot_marked, *slab_marked;
 	uint32_t slots_changed_count, slabs_changed_count;
@@ -72,6 +72,7 @@ struct vmkv_mirror {
 	uint64_t epoch;   /* of the last change */
 	uint64_t serial;  /* of the last event */
 	uint64_t now_ns;  /* time of this change, 0: not asked for yet */
+	uint64_t last_ns; /* time of the last one */
 	uint64_t call_ns; /* how long the driver call took that this change is about */
 	bool stepped;     /* lives were written */
 	bool changed;     /* there is more than that */
@@ -91,10 +92,8 @@ void vmkv_mirror_step(struct vmkv_cache *cache, const struct vmkv_step_request *
 /* The pages of a mapping changed their state: it came to be, changed, or is no more. */
 void vmkv_mirror_piece(struct vmkv_cache *cache, const struct vmkv_gone *gone,
                        enum vmkv_page_state from, enum vmkv_page_state to);
-/* A piece that begins at this page will be told of soon, or after so many others: its entry is far
- * away in memory, and had better come near meanwhile. */
-#define VMKV_MIRROR_AHEAD 24
-void vmkv_mirror_expect(const struct vmkv_cache *cache, uint32_t page);
+/* Pieces of a step, whose mapping succeeded. */
+void vmkv_mirror_mapped(struct vmkv_cache *cache, const struct vmkv_gone *gone, uint32_t n);
 /* All that was noted since the last one is one change. */
 void vmkv_mirror_commit(struct vmkv_cache *cache);
 
@@ -116,9 +115,9 @@ void vmkv_mirror_slab_gone(struct vmkv_cache *cache, uint32_t index);
 void vmkv_mirror_budget(struct vmkv_cache *cache);
 /* A figure changed that nothing else tells. */
 void vmkv_mirror_touch(struct vmkv_cache *cache);
-/* A driver call with so many ranges took that long. */
+/* A driver call with so many ranges began and ended then. */
 void vmkv_mirror_called(struct vmkv_cache *cache, enum vmkv_published_call call, uint64_t ranges,
-                        uint64_t ns);
+                        uint64_t began_ns, uint64_t ended_ns);
 /* The time in ns, for the above; 0 without a mirror. Needs no lock. */
 uint64_t vmkv_mirror_clock(const struct vmkv_cache *cache);
 
@@ -128,11 +127,36 @@ uint64_t vmkv_mirror_now(struct vmkv_mirror *mirror);
 /* Write an event down. */
 void vmkv_mirror_event(struct vmkv_cache *cache, enum vmkv_published_event_kind kind,
                        struct vmkv_published_event event);
-/* What happened to a piece: the same as to the last one, in the next region, or something else. */
-void vmkv_mirror_piece_event(struct vmkv_cache *cache, const struct vmkv_gone *gone,
-                             enum vmkv_published_event_kind kind);
+/* What happened to a piece, or to n that are alike in as many regions one after the other: the same
+ * as to the last one, in the next region, or something else. */
+void vmkv_mirror_piece_events(struct vmkv_cache *cache, const struct vmkv_gone *gone, uint32_t n,
+                              enum vmkv_published_event_kind kind);
 /* What was collected of pieces is written down now. */
 void vmkv_mirror_flush(struct vmkv_cache *cache);
+
+/* Which entry a piece has that begins at this page. Spans that grow together take pages at the same
+ * place of neighbouring stretches: their entries are neighbours, which is what keeps the cost
+ * down. */
+static inline uint64_t vmkv_mirror_entry(const struct vmkv_pages *pages, uint32_t page)
+{
+	uint64_t slab = vmkv_pages_slab_index(pages, page);
+	uint32_t place = vmkv_pages_place(pages, page);
+	uint32_t in_stretch = place & (pages->stretch_pages - 1);
+
+	return slab * pages->slab_pages + in_stretch * pages->slab_stretches +
+	       (place >> pages->stretch_shift);
+}
+
+/* Where that is: a piece that begins at this page will come to be soon, and what is far away in
+ * memory had better come near meanwhile. (That is the caller's to ask for: compilers take a function
+ * that does nothing but prefetch for one that does nothing.) */
+static inline const void *vmkv_mirror_expect(const struct vmkv_mirror *mirror,
+                                             const struct vmkv_pages *pages, uint32_t page)
+{
+	bool room = vmkv_pages_slab_index(pages, page) < mirror->slab_capacity;
+
+	return room ? &mirror->pieces[vmkv_mirror_entry(pages, page)] : mirror->pieces;
+}
 
 /* What is marked as being written is so before any of it is. */
 static inline void vmkv_mirror_fence(void)

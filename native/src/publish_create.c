@@ -22,7 +22,8 @@
 
 _Static_assert(offsetof(struct vmkv_published_header, epoch) == 64, "on a cache line of its own");
 _Static_assert(offsetof(struct vmkv_published_header, pid) == 128, "");
-_Static_assert(2 * sizeof(struct vmkv_published_piece) == 64, "an entry is a cache line");
+_Static_assert(sizeof(struct vmkv_published_piece) == 16, "four entries are a cache line");
+_Static_assert((int)VMKV_PUBLISHED_PIECE_UNMAPPING < 1 << VMKV_PUBLISHED_STATE_BITS, "");
 _Static_assert(2 * sizeof(struct vmkv_published_live) == 64, "an entry is a cache line");
 _Static_assert(sizeof(struct vmkv_published_event) == 64, "an entry is a cache line");
 _Static_assert((int)VMKV_PUBLISHED_SLOT_OPEN == (int)VMKV_SLOT_OPEN &&
@@ -49,14 +50,15 @@ static uint64_t sections_lay_out(const struct vmkv_cache *cache,
 	uint64_t slots = layout->slot_count, slabs = slab_capacity(cache);
 	uint64_t places = last->first_place + (uint64_t)last->layers * last->tensor_count;
 	uint64_t at = sizeof(struct vmkv_published_header) + SECTIONS * sizeof(*sections);
+	/* What a growing step writes lies together, but for the large ones. */
 	const struct vmkv_published_section table[SECTIONS] = {
 		SECTION(STATE, 2, 1, struct vmkv_published_state),
 		SECTION(LIVES, 2, slots, struct vmkv_published_live),
 		SECTION(SLOTS, 2, slots, struct vmkv_published_slot),
-		SECTION(PIECES, 2, slabs * cache->pages.slab_pages, struct vmkv_published_piece),
 		SECTION(SLABS, 2, slabs, struct vmkv_published_slab),
-		SECTION(RING, 1, VMKV_PUBLISHED_EVENTS, struct vmkv_published_event),
 		SECTION(TIMES, 1, VMKV_PUBLISHED_CALLS, struct vmkv_published_times),
+		SECTION(PIECES, 1, slabs * cache->pages.slab_pages, struct vmkv_published_piece),
+		SECTION(RING, 1, VMKV_PUBLISHED_EVENTS, struct vmkv_published_event),
 		SECTION(GROUPS, 1, layout->group_count, struct vmkv_published_group),
 		SECTION(REGIONS, 1, layout->region_count, struct vmkv_published_region),
 		SECTION(PLACES, 1, places, struct vmkv_published_place),
@@ -83,6 +85,30 @@ static void *section_at(const struct vmkv_mirror *mirror, enum vmkv_published_id
 			return mirror->file.bytes + table[i].offset;
 	}
 	return NULL;
+}
+
+/* How many bits the number has. */
+static uint8_t bits_of(uint64_t number)
+{
+	return number > 0 ? (uint8_t)(64 - __builtin_clzll(number)) : 0;
+}
+
+/* How the place of a piece is written. */
+static int place_lay_out(const struct vmkv_cache *cache, struct vmkv_mirror *mirror)
+{
+	const struct vmkv_addresses *layout = &cache->layout;
+	uint64_t pages = 0;
+
+	for (uint32_t r = 0; r < layout->region_count; r++) {
+		uint64_t stride = layout->regions[r].slot_stride >> layout->page_shift;
+
+		pages = stride > pages ? stride : pages;
+	}
+	mirror->page_shift = bits_of(cache->pages.slab_pages);
+	mirror->region_shift = mirror->page_shift + bits_of(pages - 1);
+	mirror->slot_shift = mirror->region_shift + bits_of(layout->region_count - 1);
+	mirror->place_bits = mirror->slot_shift + bits_of(layout->slot_count - 1);
+	return mirror->place_bits < 64 ? 0 : -EOVERFLOW;
 }
 
 /* ---- what is constant ------------------------------------------------------------------------ */
@@ -142,6 +168,11 @@ static void header_fill(const struct vmkv_cache *cache, struct vmkv_published_he
 	header->max_tokens = layout->max_tokens;
 	header->read_align_tokens = layout->read_align_tokens;
 	header->slab_pages = cache->pages.slab_pages;
+	header->stretch_pages = cache->pages.stretch_pages;
+	header->pages_bits = cache->mirror->page_shift;
+	header->page_bits = cache->mirror->region_shift - cache->mirror->page_shift;
+	header->region_bits = cache->mirror->slot_shift - cache->mirror->region_shift;
+	header->slot_bits = cache->mirror->place_bits - cache->mirror->slot_shift;
 	header->zero = cache->zero;
 }
 
@@ -210,7 +241,6 @@ static void *table_create(struct vmkv_mirror *mirror, size_t n, size_t bytes, bo
 static int tables_create(struct vmkv_cache *cache, struct vmkv_mirror *mirror)
 {
 	size_t slots = cache->layout.slot_count, slabs = slab_capacity(cache);
-	size_t entries = slabs * cache->pages.slab_pages;
 	bool failed = false;
 
 #define TABLE(of, n) mirror->of = table_create(mirror, n, sizeof(*mirror->of), &failed)
@@ -224,7 +254,6 @@ static int tables_create(struct vmkv_cache *cache, struct vmkv_mirror *mirror)
 	TABLE(slab_tally, slabs);
 	TABLE(slabs_changed, slabs);
 	TABLE(slab_marked, slabs);
-	TABLE(piece_newest, (entries + 63) / 64);
 #undef TABLE
 	return failed ? -ENOMEM : 0;
 }
@@ -239,7 +268,6 @@ static void mirror_free(struct vmkv_mirror *mirror)
 	free(mirror->slab_tally);
 	free(mirror->slabs_changed);
 	free(mirror->slab_marked);
-	free(mirror->piece_newest);
 	free(mirror);
 }
 
@@ -271,7 +299,13 @@ int vmkv_mirror_create(struct vmkv_cache *cache, char *error, size_t error_bytes
 	struct vmkv_mirror *mirror = calloc(1, sizeof(*mirror));
 	int rc = mirror != NULL ? tables_create(cache, mirror) : -ENOMEM;
 
-	if (rc != 0)
+	if (rc == 0)
+		rc = place_lay_out(cache, mirror);
+	if (rc == -EOVERFLOW)
+		vmkv_text(error, error_bytes,
+		          "a cache of so many slots, layers and tokens can't be shared: raise "
+		          "page_bytes");
+	else if (rc != 0)
 		vmkv_text(error, error_bytes, "no host memory for what is shared");
 	else
 		rc = vmkv_mirror_file_create(&mirror->file, cache->tag, bytes, error, error_bytes);

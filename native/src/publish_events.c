@@ -51,17 +51,16 @@ void vmkv_mirror_event(struct vmkv_cache *cache, enum vmkv_published_event_kind 
 	event_write(cache, &event);
 }
 
-void vmkv_mirror_piece_event(struct vmkv_cache *cache, const struct vmkv_gone *gone,
-                        enum vmkv_published_event_kind kind)
+void vmkv_mirror_piece_events(struct vmkv_cache *cache, const struct vmkv_gone *gone, uint32_t n,
+                              enum vmkv_published_event_kind kind)
 {
 	struct vmkv_mirror *mirror = cache->mirror;
 	struct vmkv_published_event *event = &mirror->pieces_event;
 
 	if (event->kind == kind && event->slot == gone->slot &&
-	    event->region + event->regions == gone->region &&
-	    mirror->pieces_page == gone->page && mirror->pieces_n == gone->n &&
-	    event->regions < UINT16_MAX) {
-		event->regions++;
+	    event->region + event->regions == gone->region && mirror->pieces_page == gone->page &&
+	    mirror->pieces_n == gone->n && event->regions + n <= UINT16_MAX) {
+		event->regions += (uint16_t)n;
 		return;
 	}
 	vmkv_mirror_flush(cache);
@@ -71,7 +70,7 @@ void vmkv_mirror_piece_event(struct vmkv_cache *cache, const struct vmkv_gone *g
 	event->seq = mirror->slot_now[gone->slot].seq;
 	event->slot = gone->slot;
 	event->region = gone->region;
-	event->regions = 1;
+	event->regions = (uint16_t)n;
 	event->address = vmkv_page_address(cache, gone->slot, gone->region, gone->page);
 	event->bytes = (uint64_t)gone->n << cache->pages.page_shift;
 	event->duration_ns = mirror->call_ns < UINT32_MAX ? (uint32_t)mirror->call_ns : UINT32_MAX;
@@ -84,7 +83,7 @@ void vmkv_mirror_given(struct vmkv_cache *cache, const struct vmkv_gone *gone,
 		return;
 	if (gone->region != VMKV_REGION_ALL) {
 		cache->mirror->call_ns = 0;
-		vmkv_mirror_piece_event(cache, gone, kind);
+		vmkv_mirror_piece_events(cache, gone, 1, kind);
 		return;
 	}
 	vmkv_mirror_event(cache, kind,
@@ -96,7 +95,7 @@ void vmkv_mirror_given(struct vmkv_cache *cache, const struct vmkv_gone *gone,
 void vmkv_mirror_unmapped(struct vmkv_cache *cache, const struct vmkv_gone *gone, uint32_t n)
 {
 	for (uint32_t i = 0; cache->mirror != NULL && i < n; i++)
-		vmkv_mirror_piece_event(cache, &gone[i], VMKV_PUBLISHED_EVENT_UNMAP);
+		vmkv_mirror_piece_events(cache, &gone[i], 1, VMKV_PUBLISHED_EVENT_UNMAP);
 }
 
 void vmkv_mirror_shortage(struct vmkv_cache *cache, const struct vmkv_shortage *shortage,
@@ -128,9 +127,10 @@ void vmkv_mirror_touch(struct vmkv_cache *cache)
 }
 
 void vmkv_mirror_called(struct vmkv_cache *cache, enum vmkv_published_call call, uint64_t ranges,
-                        uint64_t ns)
+                        uint64_t began_ns, uint64_t ended_ns)
 {
 	struct vmkv_mirror *mirror = cache->mirror;
+	uint64_t ns = ended_ns - began_ns;
 	struct vmkv_published_times *times;
 	uint32_t bucket;
 
@@ -147,7 +147,8 @@ void vmkv_mirror_called(struct vmkv_cache *cache, enum vmkv_published_call call,
 	if (ns > times->max_ns)
 		__atomic_store_n(&times->max_ns, ns, __ATOMIC_RELAXED);
 	vmkv_mirror_flush(cache);
-	mirror->now_ns = 0;
+	/* Another change may have been made since. */
+	mirror->now_ns = ended_ns > mirror->last_ns ? ended_ns : mirror->last_ns;
 	mirror->call_ns = ns;
 	mirror->changed = true;
 }

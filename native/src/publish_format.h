@@ -20,9 +20,15 @@
  * the epoch of the change that wrote it (0: never written; UINT64_MAX: being written). A change
  * overwrites the older version of each entry that it touches, and stores the header's epoch last.
  *
+ * Pieces are too many for two versions. An entry has one, with a stamp that tells the epoch of the
+ * change that wrote it, the piece's state since, the state before, and how many epochs earlier that
+ * one began, or a later moment that it was in force. The rest of the entry is written after the
+ * stamp with which a piece comes to be where none was, and is the same until another one does.
+ *
  * Reading. Take E = header.epoch; copy; of each entry the version that counts is the one with the
- * greatest epoch that is not beyond E (if there is none: epoch 0, which is all zero). The copy is
- * whole
+ * greatest epoch that is not beyond E. Of a piece it is the state since the stamp's epoch if that
+ * is not beyond E, else the state before if that was in force at E. If there is none, look again at
+ * a newer E. The copy is whole
  *   a) if header.epoch is still E after it was made; or
  *   b) but for VMKV_PUBLISHED_LIVES, if a second copy of the entry is equal, byte for byte; or
  *   c) but for VMKV_PUBLISHED_LIVES, if state.epoch (the version that counts of the state's only
@@ -51,7 +57,7 @@
 #include <stdint.h>
 
 #define VMKV_PUBLISHED_MAGIC 0x31627570766b6d76ull /* "vmkvpub1" */
-#define VMKV_PUBLISHED_MAJOR 1
+#define VMKV_PUBLISHED_MAJOR 2
 #define VMKV_PUBLISHED_MINOR 0
 #define VMKV_PUBLISHED_EVENTS 4096  /* entries of the ring */
 #define VMKV_PUBLISHED_BUCKETS 48   /* of a histogram */
@@ -63,8 +69,7 @@ enum vmkv_published_id {
 	VMKV_PUBLISHED_STATE = 1,   /* struct vmkv_published_state: one entry, two versions */
 	VMKV_PUBLISHED_LIVES = 2,   /* ..._live: by slot, two versions */
 	VMKV_PUBLISHED_SLOTS = 3,   /* ..._slot: by slot, two versions */
-	VMKV_PUBLISHED_PIECES = 4,  /* ..._piece: from slab * slab_pages on those of the slab, in an
-	                               order of the writer's own, two versions */
+	VMKV_PUBLISHED_PIECES = 4,  /* ..._piece: see there, one version */
 	VMKV_PUBLISHED_SLABS = 5,   /* ..._slab: by slab, two versions */
 	VMKV_PUBLISHED_RING = 6,    /* ..._event: by (serial - 1) % VMKV_PUBLISHED_EVENTS, one
 	                               version */
@@ -110,8 +115,11 @@ struct vmkv_published_header {
 	uint64_t reserved_bytes; /* virtual */
 	uint64_t bytes_per_token, fixed_bytes;
 	uint32_t slot_count, max_slots, max_tokens, read_align_tokens;
-	uint32_t slab_pages;    /* pages of a whole slab */
+	uint32_t slab_pages;    /* pages of a whole slab ... */
+	uint32_t stretch_pages; /* ... and of its parts: a power of two that divides it */
 	uint32_t zero;          /* 1: memory from another sequence reads as zero */
+	/* How many bits the numbers in vmkv_published_piece.place have; at most 63 in all. */
+	uint8_t pages_bits, page_bits, region_bits, slot_bits;
 };
 
 struct vmkv_published_section {
@@ -149,10 +157,10 @@ struct vmkv_published_state {
  * slot is open. */
 struct vmkv_published_live {
 	uint64_t epoch;
-	uint32_t tokens;   /* its length */
-	uint32_t previous; /* before its last step: windows are trimmed by this */
 	uint64_t step;     /* number of the step that named it last; or of the last one before it was
 	                      opened */
+	uint32_t tokens;   /* its length */
+	uint32_t previous; /* before its last step: windows are trimmed by this */
 	uint64_t reserved;
 };
 
@@ -189,18 +197,23 @@ enum vmkv_published_piece_state {
 	VMKV_PUBLISHED_PIECE_UNMAPPING = 4  /* on its way out of the page tables */
 };
 
+/* A piece's stamp, from its lowest bit on: */
+#define VMKV_PUBLISHED_STATE_BITS 3 /* its state, enum vmkv_published_piece_state ... */
+                                    /* ... as many: the state before */
+#define VMKV_PUBLISHED_AGE_BITS 12  /* how many epochs earlier that was its state, too */
+#define VMKV_PUBLISHED_AGE_SHIFT 6
+#define VMKV_PUBLISHED_EPOCH_SHIFT 18 /* the rest: the epoch */
+
 /* One mapping: pages [page, page + pages) of a span's addresses, which begin at
- * region.base + slot * region.slot_stride; behind them pages [phys, phys + pages) of a slab. Where
- * the entry is depends on phys alone, and each has one of its own. */
+ * region.base + slot * region.slot_stride; behind them as many pages of a slab. Where the entry is
+ * says which: one whose first page is page p of slab s is entry
+ *   s * slab_pages + p % stretch_pages * (slab_pages / stretch_pages) + p / stretch_pages
+ * (spans that grow together take pages at the same place of neighbouring stretches: so what a step
+ * writes lies together). One sequence uses it. */
 struct vmkv_published_piece {
-	uint64_t epoch;
-	uint32_t slot;
-	uint32_t region;
-	uint32_t page;
-	uint32_t phys;     /* slab * slab_pages + page in the slab */
-	uint32_t pages;    /* 0: no mapping begins at phys */
-	uint16_t state;    /* enum vmkv_published_piece_state */
-	uint16_t refcount; /* sequences that use it, at least 1 */
+	uint64_t stamp; /* 0: there never was one */
+	uint64_t place; /* pages, page, region, slot, from the lowest bit on; bits as in the header.
+	                   Means nothing while the state is NONE. */
 };
 
 struct vmkv_published_slab {

@@ -11,6 +11,13 @@
 
 #include "publish_format.h"
 
+/* A mapping, as its entry tells it; pages is 0 if there is none. */
+struct published_piece {
+	uint32_t slot, region, page, pages;
+	uint32_t phys; /* number of its first physical page: slab * slab_pages + page in the slab */
+	uint32_t state;
+};
+
 /* The file as it was copied, and of each entry the version that counts. */
 struct published {
 	unsigned char *bytes;
@@ -20,7 +27,7 @@ struct published {
 	struct vmkv_published_state state;
 	struct vmkv_published_live *lives;
 	struct vmkv_published_slot *slots;
-	struct vmkv_published_piece *pieces;
+	struct published_piece *pieces;
 	struct vmkv_published_slab *slabs;
 	const struct vmkv_published_event *ring;
 	const struct vmkv_published_times *times;
@@ -40,10 +47,13 @@ bool published_read(int fd, struct published *ret);
 bool published_take(const unsigned char *bytes, size_t size, struct published *ret);
 void published_free(struct published *p);
 
+/* Say what is wrong; returns false. */
+bool published_wrong(struct published *p, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* Whether the state is whole: all that the format says about such. */
 bool published_check(struct published *p);
 /* The piece that begins at a physical page, by its number in the file; NULL: there is none. */
-const struct vmkv_published_piece *published_piece(const struct published *p, uint64_t phys);
+const struct published_piece *published_piece(const struct published *p, uint64_t phys);
 /* Whether two states are the same, epochs and times apart. */
 bool published_same(const struct published *a, struct published *b);
 

@@ -9,6 +9,7 @@
 static void test_the_header_says_who_and_what(void)
 {
 	struct vmkv_cache_info info = { .struct_size = sizeof(info) };
+	struct vmkv_device_info device = { .struct_size = sizeof(device) };
 	struct published p;
 	struct rig r;
 	FILE *stat;
@@ -19,8 +20,10 @@ static void test_the_header_says_who_and_what(void)
 	CHECK_EQ(vmkv_cache_info(r.cache, &info), 0);
 	CHECK_EQ(p.header->pid, getpid());
 	CHECK_EQ(p.header->uid, geteuid());
-	CHECK_STR(p.header->device, "host");
-	CHECK_STR(p.header->driver, "host");
+	CHECK_EQ(vmkv_device_info(r.device, &device), 0);
+	CHECK_STR(p.header->device, device.name);
+	CHECK(p.header->driver[0] != 0 && strchr(p.header->driver, ':') == NULL);
+	CHECK(strncmp(device.name, p.header->driver, strlen(p.header->driver)) == 0);
 	CHECK_STR(p.header->pci_id, "");
 	CHECK_CONTAINS("test_publish", p.header->program);
 	CHECK(p.header->program[0] != 0);
@@ -93,7 +96,7 @@ static void test_pieces_are_the_mappings_of_spans(void)
 		size_t n = mappings_of(&r, seq, 0, layer, mappings, 16);
 
 		for (size_t i = 0; i < n; i++) {
-			const struct vmkv_published_piece *piece = published_piece(
+			const struct published_piece *piece = published_piece(
 			    &p, mappings[i].slab * p.header->slab_pages + mappings[i].slab_offset / PAGE);
 			const struct vmkv_published_region *region = &p.regions[layer];
 

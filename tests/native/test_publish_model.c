@@ -31,7 +31,7 @@ static void pieces_compare(const struct vmkv_cache *cache, const struct publishe
 			uint64_t phys = (uint64_t)vmkv_pages_slab_index(&cache->pages, piece->phys) *
 			                    cache->pages.slab_pages +
 			                vmkv_pages_place(&cache->pages, piece->phys);
-			const struct vmkv_published_piece *told;
+			const struct published_piece *told;
 
 			if (phys >= p->piece_count) {
 				seen.left_out++;

@@ -97,7 +97,8 @@ WATCHED(void, vmkv_mirror_opened, (struct vmkv_cache *c, uint32_t slot), c, slot
 WATCHED(void, vmkv_mirror_closed, (struct vmkv_cache *c, uint32_t slot), c, slot)
 WATCHED(void, vmkv_mirror_unmapped, (struct vmkv_cache *c, const struct vmkv_gone *g, uint32_t n), c, g, n)
 WATCHED(void, vmkv_mirror_called, (struct vmkv_cache *c, enum vmkv_published_call call, uint64_t n,
-                                   uint64_t ns), c, call, n, ns)
+                                   uint64_t began_ns, uint64_t ended_ns), c, call, n, began_ns, ended_ns)
+WATCHED(void, vmkv_mirror_mapped, (struct vmkv_cache *c, const struct vmkv_gone *g, uint32_t n), c, g, n)
 
 static void operate(struct rig *r, struct seeded *random, vmkv_seq *seqs, uint32_t *tokens)
 {

@@ -67,6 +67,9 @@ def command(
     the count of steps. What a dead one left is shown until it is removed by --reap, or when this
     user's next cache is shared.
 
+    What is shared are lengths, addresses and times, never contents: neither tokens nor what is in
+    the cache's memory. Only the user that runs the engine can read it.
+
     Bytes are physical, except where a title says virtual: reserved addresses.
 
     \b
@@ -189,12 +192,17 @@ def _rows(found: list[Found]) -> list[Row]:
             continue
         try:
             snapshot = one.reader.look()
-            row = figures.of_cache(snapshot, one.condition(), rates.get(one.reader))
+            row = _row(one, snapshot, rates.get(one.reader))
         except (published.PublishedError, OSError) as error:
             rows.append((one, None, str(error)))
         else:
             rows.append((one, row, ""))
     return rows
+
+
+def _row(one: Found, snapshot: Snapshot, rate: float | None) -> dict[str, Any]:
+    side = figures.of_kernel(snapshot)
+    return figures.of_cache(snapshot, one.condition(), rate, kernel_side=side)
 
 
 def _readable(readers: list[published.Reader]) -> list[published.Reader]:
@@ -256,7 +264,7 @@ def _show(
     shown = []
     for one, snapshot in _looks(found, pieces=True):
         assert one.reader is not None
-        row = figures.of_cache(snapshot, one.condition(), rates.get(one.reader))
+        row = _row(one, snapshot, rates.get(one.reader))
         shown.append((row, tables.Details.of(snapshot)))
     if as_json:
         print_json(_details_as_json(shown))

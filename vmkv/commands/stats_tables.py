@@ -188,15 +188,15 @@ class Printer:
             facts.append(("kernel", text + mark))
         if told["card"]:
             card = told["card"]
-            facts.append(
-                (
-                    "card",
-                    f"{self.size(card['vram_used_bytes'])} of {self.size(card['vram_bytes'])} VRAM "
-                    f"in use, {self.size(card['gtt_used_bytes'])} of "
-                    f"{self.size(card['gtt_bytes'])} GTT",
-                )
-            )
+            heaps = ", ".join(self._heap(card, name) for name in ("vram", "gtt"))
+            facts.append(("card", heaps))
         return facts
+
+    def _heap(self, card: dict[str, Any], name: str) -> str:
+        used, whole = card[f"{name}_used_bytes"], self.size(card[f"{name}_bytes"])
+        if used is None:
+            return f"{whole} {name.upper()}"
+        return f"{self.size(used)} of {whole} {name.upper()} in use"
 
     def _sequences(self, rows: list[dict[str, Any]]) -> None:
         self._say("")

@@ -27,6 +27,7 @@ from vmkv.sizes import count, human
 Command = TypeVar("Command", bound=Callable[..., Any])
 _EVENTS_BEFORE = 10
 _ADDRESS = re.compile(r"(?:(?P<host>\[[0-9a-fA-F:]+\]|[^:/]+):)?(?P<port>[0-9]{1,5})")
+_PATIENCE = 0.8 * stats_live.SLOW_SECONDS
 _SECONDS = {"watch": 0.5, "follow": 0.1, "prometheus": 15.0}
 
 
@@ -176,15 +177,16 @@ def _until_interrupted() -> Iterator[None]:
 
 def _watch(watched: Watched, views: Views, wanted: str, as_json: bool) -> None:
     console = Console(highlight=False)
-    sampler = stats_live.Sampler(pieces=not as_json)
+    screen = console.is_terminal and not console.is_dumb_terminal and not as_json
+    sampler = stats_live.Sampler(pieces=screen)
     with _until_interrupted():
-        if as_json or not console.is_terminal or console.is_dumb_terminal:
+        if not screen:
             _watch_lines(watched, views, sampler, as_json)
             return
         what = f"process {wanted} to share a cache" if wanted else "caches to be shared"
-        with stats_live.Screen(console, f"Waiting for {what}.") as screen:
+        with stats_live.Screen(console, f"Waiting for {what}.") as shown:
             for _ in _ticks(views, _SECONDS["watch"]):
-                screen.show(sampler.look(watched.now()))
+                shown.show(sampler.look(watched.now(_PATIENCE)))
 
 
 def _watch_lines(
@@ -192,7 +194,7 @@ def _watch_lines(
 ) -> None:
     """A line a cache each time, for what is no terminal."""
     for _ in _ticks(views, _SECONDS["watch"]):
-        rows = sampler.look(watched.now())
+        rows = sampler.look(watched.now(_PATIENCE))
         if as_json:
             caches = [row.figures for row in rows if row.snapshot is not None]
             print_line({"realtime_ns": time.time_ns(), "caches": caches})

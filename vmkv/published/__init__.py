@@ -16,7 +16,8 @@ from vmkv.published.checks import contradictions
 from vmkv.published.file import Header, PublishedError, PublishedFile
 from vmkv.published.found import Found, close_all, find, reap
 from vmkv.published.processes import Condition, Process
-from vmkv.published.snapshot import Reader, Snapshot
+from vmkv.published.reader import Reader
+from vmkv.published.snapshot import Snapshot
 
 __all__ = [
     "Condition",

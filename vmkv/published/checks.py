@@ -11,6 +11,7 @@ import numpy as np
 from vmkv.published import layout
 from vmkv.published.file import PublishedError
 from vmkv.published.layout import Array
+from vmkv.published.versions import add_up
 
 if TYPE_CHECKING:
     from vmkv.published.snapshot import Snapshot
@@ -23,23 +24,25 @@ _STATES = {
 }
 
 
-def check_bounds(snapshot: Snapshot, fitting: Array | None = None) -> Snapshot:
+def check_bounds(
+    snapshot: Snapshot, fitting: Array | None = None, *, grown: bool = True
+) -> Snapshot:
     """Make sure that every number can be used to compute with: slots, regions, pages and slabs that
-    exist. Of a state that isn't settled, what doesn't fit is left out. fitting: pieces that have
-    been checked before, together with slabs that have not changed.
+    exist. Of a state that isn't settled, what doesn't fit is left out.
+
+    Args:
+        snapshot: as it was copied.
+        fitting: pieces that have been checked before, together with slabs that have not changed.
+        grown: whether there is more to check than lives and pieces.
 
     Raises:
         PublishedError: a settled state tells of something that can't exist.
     """
-    header, slabs = snapshot.header, snapshot.slabs
-    if (slabs["bytes"] > header.slab_bytes).any() or (slabs["bytes"] % header.page_bytes).any():
-        raise _damaged(snapshot, "a slab that is longer than slabs are, or of no whole pages")
-    if (snapshot.slots["state"] > max(layout.SLOT_STATES)).any():
-        raise _damaged(snapshot, "a slot in a state that there isn't")
-    if (snapshot.lives["tokens"] > header.max_tokens).any():
-        raise _damaged(snapshot, f"a sequence of more than {header.max_tokens:,} tokens")
-    if snapshot.number("steps") > snapshot.number("epoch"):
-        raise _damaged(snapshot, "more steps than changes")
+    if grown:
+        _check_tables(snapshot)
+    if add_up(snapshot.lives, "tokens")[0].most > snapshot.header.max_tokens:
+        most = snapshot.header.max_tokens
+        raise _damaged(snapshot, f"a sequence of more than {most:,} tokens")
     if snapshot.pieces is None or snapshot.pieces is fitting:
         return snapshot
     fits = _pieces_fit(snapshot, snapshot.pieces)
@@ -51,10 +54,21 @@ def check_bounds(snapshot: Snapshot, fitting: Array | None = None) -> Snapshot:
     return replace(snapshot, pieces=snapshot.pieces[fits])
 
 
+def _check_tables(snapshot: Snapshot) -> None:
+    header, (sizes,) = snapshot.header, add_up(snapshot.slabs, "bytes")
+    if sizes.most > header.slab_bytes or sizes.bits & (header.page_bytes - 1):
+        raise _damaged(snapshot, "a slab that is longer than slabs are, or of no whole pages")
+    if add_up(snapshot.slots, "state")[0].most > max(layout.SLOT_STATES):
+        raise _damaged(snapshot, "a slot in a state that there isn't")
+    if snapshot.number("steps") > snapshot.number("epoch"):
+        raise _damaged(snapshot, "more steps than changes")
+
+
 def _pieces_fit(snapshot: Snapshot, pieces: Array) -> Array:
     header = snapshot.header
     fits: Array = (pieces["slot"] < header.slot_count) & (pieces["region"] < len(snapshot.regions))
     fits &= (pieces["state"] > 0) & (pieces["state"] <= max(layout.PIECE_STATES))
+    fits &= pieces["pages"] > 0
     strides = snapshot.regions["slot_stride"] // np.uint64(header.page_bytes)
     region = np.where(fits, pieces["region"], 0)
     end = pieces["page"].astype(np.uint64) + pieces["pages"]
@@ -70,7 +84,10 @@ def contradictions(snapshot: Snapshot) -> list[str]:
     """What of a settled state doesn't fit together, a line each; nothing if all is well."""
     if not snapshot.settled:
         return []
-    found = [*_of_counts(snapshot)]
+    # Only this can change while all else stands still.
+    found = snapshot.of_growth("contradictions", lambda: _of_counts(snapshot)).copy()
+    if snapshot.epoch == snapshot.number("epoch"):
+        found += _compare("live bytes", snapshot.live_bytes, snapshot.number("live_bytes"))
     if snapshot.pieces is not None and not snapshot.number("left_out"):
         found += _of_overlaps(snapshot)
         found += _of_pieces(snapshot)
@@ -78,30 +95,25 @@ def contradictions(snapshot: Snapshot) -> list[str]:
     return found
 
 
+def _compare(what: str, ours: int, told: int) -> list[str]:
+    return [] if ours == told else [f"{what}: {told:,} in all, {ours:,} counted"]
+
+
 def _of_counts(snapshot: Snapshot) -> list[str]:
-    found = []
-    page = snapshot.header.page_bytes
-
-    def compare(what: str, ours: int, told: int) -> None:
-        if ours != told:
-            found.append(f"{what}: {told:,} in all, {ours:,} counted")
-
-    compare("open sequences", len(snapshot.open_slots), snapshot.number("sequences"))
-    compare("slabs", int((snapshot.slabs["bytes"] > 0).sum()), snapshot.number("slabs"))
-    compare("slab bytes", int(snapshot.slabs["bytes"].sum()), snapshot.number("slab_bytes"))
-    held = sum(
-        snapshot.number(f"{name}_bytes")
-        for name in (*_STATES, "zeroing", "held", "free_clean", "free_dirty")
-    )
-    compare("bytes by state", held, snapshot.number("slab_bytes"))
-    if snapshot.epoch == snapshot.number("epoch"):
-        compare("live bytes", snapshot.live_bytes, snapshot.number("live_bytes"))
-    if not snapshot.number("left_out"):
-        for name in _STATES:
-            told = snapshot.number(f"{name}_bytes")
-            for what, table in (("slots", snapshot.slots), ("slabs", snapshot.slabs)):
-                ours = int(table[f"{name}_pages"].astype(np.uint64).sum()) * page
-                compare(f"{name} bytes of {what}", ours, told)
+    number, (sizes,) = snapshot.number, add_up(snapshot.slabs, "bytes")
+    held = [f"{name}_bytes" for name in (*_STATES, "zeroing", "held", "free_clean", "free_dirty")]
+    found = [
+        *_compare("open sequences", len(snapshot.open_slots), number("sequences")),
+        *_compare("slabs", sizes.nonzero, number("slabs")),
+        *_compare("slab bytes", sizes.sum, number("slab_bytes")),
+        *_compare("bytes by state", sum(map(number, held)), number("slab_bytes")),
+    ]
+    if not number("left_out"):
+        for what, table in (("slots", snapshot.slots), ("slabs", snapshot.slabs)):
+            sums = add_up(table, *(f"{name}_pages" for name in _STATES))
+            for name, pages in zip(_STATES, sums, strict=True):
+                ours = pages.sum * snapshot.header.page_bytes
+                found += _compare(f"{name} bytes of {what}", ours, number(f"{name}_bytes"))
     return found
 
 

@@ -63,9 +63,9 @@ def _copy(file: PublishedFile, last: int, count: int) -> Array:
     """The entries that serials (last - count, last] belong at, in this order."""
     begin = (last - count) % layout.EVENTS
     head = min(count, layout.EVENTS - begin)
-    parts = [file.read_entries("event", begin, head)[:, 0]]
+    parts = [file.read_entries("event", begin, head)]
     if count > head:
-        parts.append(file.read_entries("event", 0, count - head)[:, 0])
+        parts.append(file.read_entries("event", 0, count - head))
     return np.concatenate(parts)
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any
+from itertools import accumulate
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,17 +20,23 @@ from vmkv.published.attribution import tensor_name
 from vmkv.published.checks import contradictions
 from vmkv.published.layout import Array
 from vmkv.published.processes import Condition
-from vmkv.published.snapshot import Reader, Snapshot
+from vmkv.published.reader import Reader
+from vmkv.published.snapshot import Snapshot
 
-_BYTES = (
-    "budget", "slab", "mapped", "shared", "warm", "retiring", "unmapping", "zeroing", "held",
-    "free_clean", "free_dirty", "table",
+_BYTES = tuple(
+    f"{name}_bytes"
+    for name in (
+        "budget", "slab", "mapped", "shared", "warm", "retiring", "unmapping", "zeroing", "held",
+        "free_clean", "free_dirty", "table",
+    )
 )  # fmt: skip
 _COUNTS = (
     "sequences", "mappings", "slabs", "growing_steps", "shortages", "mapped_pages", "map_calls",
     "unmap_calls", "fill_calls", "slab_calls", "failed_calls", "mapped_bytes_peak",
     "live_bytes_peak", "slab_bytes_peak", "mappings_peak",
 )  # fmt: skip
+_OF_STATE = (*_BYTES, *_COUNTS, "left_out")
+_numbers_of = itemgetter(*_OF_STATE)
 
 
 def measure_rates(readers: Iterable[Reader], seconds: float = 0.25) -> dict[Reader, float]:
@@ -43,8 +51,26 @@ def measure_rates(readers: Iterable[Reader], seconds: float = 0.25) -> dict[Read
     return rates
 
 
+class Judged(NamedTuple):
+    """What takes longest of a row: how long driver calls took by quantile, and contradictions."""
+
+    quantiles: dict[str, int | None]
+    problems: list[str]
+
+
+def judge(snapshot: Snapshot) -> Judged:
+    """Work it out."""
+    quantiles = snapshot.of_growth("quantiles", lambda: _quantiles(snapshot))
+    return Judged(quantiles, contradictions(snapshot))
+
+
 def of_cache(
-    snapshot: Snapshot, condition: Condition, steps_per_second: float | None = None
+    snapshot: Snapshot,
+    condition: Condition,
+    steps_per_second: float | None = None,
+    *,
+    kernel_side: dict[str, Any] | None = None,
+    judged: Judged | None = None,
 ) -> dict[str, Any]:
     """A cache in one line's worth of figures.
 
@@ -52,46 +78,62 @@ def of_cache(
         snapshot: taken in any way.
         condition: its process's.
         steps_per_second: as measured; None: it wasn't.
+        kernel_side: what `of_kernel` says.
+        judged: of this snapshot or one just before; None: it is judged now.
     """
-    header, lives = snapshot.header, condition.lives
-    age_ns = max(0, snapshot.taken_ns - snapshot.beat_ns)
-    same_boot = condition is not Condition.DEAD
-    figures: dict[str, Any] = {
+    lives, live = condition.lives, snapshot.live_bytes
+    row: dict[str, Any] = snapshot.of_geometry("row", lambda: _blank(snapshot)).copy()
+    row.update(zip(_OF_STATE, _numbers_of(snapshot.state), strict=True))
+    judged = judged or judge(snapshot)
+    row.update(judged.quantiles)
+    steps, age_ns = snapshot.steps, max(0, snapshot.taken_ns - snapshot.beat_ns)
+    row["alive"], row["condition"] = lives, condition.value
+    row["responding"] = condition is Condition.ALIVE
+    row["heartbeat"] = row["steps"] = steps
+    row["heartbeat_age_ns"] = age_ns if condition is not Condition.DEAD else None
+    row["heartbeat_realtime_ns"] = _realtime_ns(snapshot)
+    row["steps_per_second"] = steps_per_second if lives else None
+    row["live_bytes"], row["waste"] = live, snapshot.waste
+    row["driver_calls"] = snapshot.driver_calls
+    row["device_lost"] = snapshot.number("lost") != 0
+    row["settled"], row["problems"] = snapshot.settled, judged.problems
+    row["kernel"] = kernel_side if lives else None
+    return row
+
+
+def _blank(snapshot: Snapshot) -> dict[str, Any]:
+    """What is constant of a row, and its names in their order."""
+    header = snapshot.header
+    row: dict[str, Any] = {
         "pid": header.process.pid,
         "cache": f"{header.process.pid}-{header.tag:05x}",
-        "alive": lives,
-        "condition": condition.value,
-        "responding": condition is Condition.ALIVE,
+        "alive": None,
+        "condition": None,
+        "responding": None,
         "program": header.program,
         "device": header.device,
         "driver": header.driver,
         "pci_id": header.pci_id or None,
         "safe_modes": list(header.safe_modes),
         "created_realtime_ns": header.created_realtime_ns,
-        "heartbeat": snapshot.steps,
-        "heartbeat_age_ns": age_ns if same_boot else None,
-        "heartbeat_realtime_ns": _realtime_ns(snapshot),
-        "steps": snapshot.steps,
-        "steps_per_second": steps_per_second if lives else None,
+        "heartbeat": None,
+        "heartbeat_age_ns": None,
+        "heartbeat_realtime_ns": None,
+        "steps": None,
+        "steps_per_second": None,
         "geometry": geometry(snapshot),
     }
-    figures |= {f"{name}_bytes": snapshot.number(f"{name}_bytes") for name in _BYTES}
-    figures |= {
-        "reserved_bytes": header.reserved_bytes,
-        "live_bytes": snapshot.live_bytes,
-        "waste": snapshot.waste,
-        "driver_calls": snapshot.driver_calls,
+    row |= dict.fromkeys(_BYTES)
+    row |= {"reserved_bytes": header.reserved_bytes, "live_bytes": None, "waste": None}
+    return row | {"driver_calls": None} | dict.fromkeys(_COUNTS)
+
+
+def _quantiles(snapshot: Snapshot) -> dict[str, int | None]:
+    return {
+        f"{call}_p{percent}_ns": quantile_ns(record, percent / 100)
+        for call, record in calls(snapshot)
+        for percent in (50, 99)
     }
-    figures |= {name: snapshot.number(name) for name in _COUNTS}
-    for call, record in calls(snapshot):
-        figures[f"{call}_p50_ns"] = quantile_ns(record, 0.5)
-        figures[f"{call}_p99_ns"] = quantile_ns(record, 0.99)
-    figures["device_lost"] = bool(snapshot.state["lost"])
-    figures["left_out"] = snapshot.number("left_out")
-    figures["settled"] = snapshot.settled
-    figures["problems"] = contradictions(snapshot)
-    figures["kernel"] = of_kernel(snapshot) if lives else None
-    return figures
 
 
 def _realtime_ns(snapshot: Snapshot) -> int:
@@ -291,13 +333,14 @@ def of_times(snapshot: Snapshot) -> dict[str, Any]:
 def quantile_ns(record: Array, fraction: float) -> int | None:
     """So much of the calls took at most that long; within its power of two it is interpolated. None
     if there were none."""
-    buckets = record["buckets"].astype(np.float64)
-    total = buckets.sum()
-    if not total:
+    # Not by numpy: of so few numbers that takes longer.
+    buckets: list[int] = record["buckets"].tolist()
+    wanted = fraction * sum(buckets)
+    if not wanted:
         return None
-    sums = np.cumsum(buckets)
-    index = int(np.searchsorted(sums, fraction * total))
-    inside = (fraction * total - (sums[index] - buckets[index])) / buckets[index]
+    index = next(index for index, calls in enumerate(accumulate(buckets)) if calls >= wanted)
+    below = sum(buckets[:index])
+    inside = (wanted - below) / buckets[index]
     low = float(1 << index) if index else 0.0
     longest = int(record["max_ns"]) or 2 << index
     return min(int(low + inside * ((2 << index) - low)), longest)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +26,11 @@ SECTIONS_MAX = 1 << 10
 SLOTS_MAX = 1 << 20
 PLACES_MAX = 1 << 18
 _ADDRESSES_END = 1 << 64
+# What lies between two sections is rather read than skipped if it is less.
+_GAP_BYTES = 4096
+_EPOCH_OFFSET = layout.offset("header", "epoch")
+_EPOCH_AND_BEAT = struct.Struct("<QQ")
+assert layout.offset("header", "beat_ns") == _EPOCH_OFFSET + 8
 
 
 class PublishedError(InvalidError):
@@ -45,7 +53,8 @@ class Header:
         layout: "layer" or "token".
         page_bytes, slab_bytes: physical; reserved_bytes: virtual.
         bytes_per_token, fixed_bytes: live bytes of a token and of a sequence's states.
-        slab_pages: pages of a whole slab.
+        slab_pages: pages of a whole slab; stretch_pages: of its parts.
+        place_bits: how many bits the numbers in the place of a piece have.
         zero: whether memory from another sequence reads as zero.
     """
 
@@ -71,6 +80,8 @@ class Header:
     max_tokens: int
     read_align_tokens: int
     slab_pages: int
+    stretch_pages: int
+    place_bits: tuple[int, int, int, int]
     zero: bool
     library: str
 
@@ -84,6 +95,29 @@ class Section:
     offset: int
     entry_bytes: int
     count: int
+
+    @property
+    def end(self) -> int:
+        """The byte behind the last entry."""
+        return self.offset + self.count * self.versions * self.entry_bytes
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """Of a version of an entry; a newer writer's are longer than ours."""
+        return layout.widened(layout.dtype(self.name), self.entry_bytes)
+
+
+def _offset(section: Section) -> int:
+    return section.offset
+
+
+class Copy(NamedTuple):
+    """So many entries as they were copied, with all their versions, from data[offset] on."""
+
+    section: Section
+    data: bytes
+    offset: int
+    entries: int
 
 
 class PublishedFile(Closing):
@@ -104,6 +138,7 @@ class PublishedFile(Closing):
             self._size = os.fstat(descriptor).st_size
             self._raw = self._read_header()
             self._sections = self._read_sections()
+            self._runs_of: dict[tuple[str, ...], list[list[Section]]] = {}
             self.header = self._check_header()
             self.groups = self._constant("group")
             self.regions = self._constant("region")
@@ -146,9 +181,24 @@ class PublishedFile(Closing):
             self._descriptor = -1
 
     @property
+    def descriptor(self) -> int:
+        """Of the open file; -1: it is closed."""
+        return self._descriptor
+
+    @property
     def removed(self) -> bool:
         """Whether its name is gone: the cache was destroyed."""
         return os.fstat(self._descriptor).st_nlink == 0
+
+    def check_size(self) -> None:
+        """See to it that nothing of it was cut off.
+
+        Raises:
+            PublishedError: something was.
+        """
+        size = os.fstat(self._descriptor).st_size
+        if size < self._size:
+            raise self.fail(f"it was cut short at byte {size:,}")
 
     def fail(self, why: str) -> PublishedError:
         """An error with the file's name, to be raised."""
@@ -156,45 +206,65 @@ class PublishedFile(Closing):
 
     # ---- reading ----------------------------------------------------------------------------
 
-    def read(self, offset: int, size: int) -> bytearray:
+    def read(self, offset: int, size: int) -> bytes:
         """Bytes of the file.
 
         Raises:
             PublishedError: it ends before.
         """
-        buffer = bytearray(size)
-        view, done = memoryview(buffer), 0
-        while done < size:
-            count = os.preadv(self._descriptor, [view[done:]], offset + done)
-            if count == 0:
-                raise self.fail(f"it was cut short at byte {offset + done:,}")
-            done += count
-        return buffer
+        data = os.pread(self._descriptor, size, offset)
+        while len(data) < size:
+            more = os.pread(self._descriptor, size - len(data), offset + len(data))
+            if not more:
+                raise self.fail(f"it was cut short at byte {offset + len(data):,}")
+            data += more
+        return data
 
     def read_epoch(self) -> tuple[int, int]:
         """The header's epoch and beat_ns, as they are now."""
-        kind = layout.dtype("header")
-        offset = kind.fields["epoch"][1]  # type: ignore[index]
-        assert kind.fields["beat_ns"][1] == offset + 8  # type: ignore[index]
-        both = self.read(offset, 16)
-        return int.from_bytes(both[:8], "little"), int.from_bytes(both[8:], "little")
+        epoch, beat_ns = _EPOCH_AND_BEAT.unpack(self.read(_EPOCH_OFFSET, _EPOCH_AND_BEAT.size))
+        return epoch, beat_ns
 
     def section(self, name: str) -> Section:
         """Where the entries of one kind lie."""
         return self._sections[name]
 
     def read_entries(self, name: str, first: int = 0, count: int | None = None) -> Array:
-        """Entries [first, first + count) of a section, all by default: an array of the C struct, of
-        shape (count, versions)."""
+        """Entries [first, first + count), all by default, of a section with one version."""
+        copy = self.copy_entries(name, first, count)
+        assert copy.section.versions == 1
+        return np.frombuffer(copy.data, copy.section.dtype)
+
+    def copy_entries(self, name: str, first: int = 0, count: int | None = None) -> Copy:
+        """Entries [first, first + count) of a section, all by default, with all their versions."""
         section = self._sections[name]
         count = section.count - first if count is None else count
         assert 0 <= first <= first + count <= section.count
         step = section.versions * section.entry_bytes
-        data = self.read(section.offset + first * step, count * step)
-        kind = layout.dtype(name)
-        if section.entry_bytes > kind.itemsize:  # a newer writer's entries are longer
-            kind = layout.widened(kind, section.entry_bytes)
-        return np.frombuffer(data, kind).reshape(count, section.versions)
+        return Copy(section, self.read(section.offset + first * step, count * step), 0, count)
+
+    def copy(self, *names: str) -> list[Copy]:
+        """All entries of some sections. Those that lie close together are read at once, in the
+        order that they lie in."""
+        found: dict[str, Copy] = {}
+        for run in self._runs(names):
+            begin = run[0].offset
+            data = self.read(begin, run[-1].end - begin)
+            for section in run:
+                found[section.name] = Copy(section, data, section.offset - begin, section.count)
+        return [found[name] for name in names]
+
+    def _runs(self, names: tuple[str, ...]) -> list[list[Section]]:
+        """Sections that are read at once."""
+        if names not in self._runs_of:
+            runs: list[list[Section]] = []
+            for section in sorted((self._sections[name] for name in names), key=_offset):
+                if runs and 0 <= section.offset - runs[-1][-1].end < _GAP_BYTES:
+                    runs[-1].append(section)
+                else:
+                    runs.append([section])
+            self._runs_of[names] = runs
+        return self._runs_of[names]
 
     # ---- checks -----------------------------------------------------------------------------
 
@@ -258,15 +328,14 @@ class PublishedFile(Closing):
             raise self._damaged(f"{name} entries of {section.entry_bytes:,} bytes")
         if section.entry_bytes % 8 or section.offset % 64:
             raise self._damaged(f"{name} entries at byte {section.offset:,}, which none lie at")
-        size = section.count * section.versions * section.entry_bytes
-        if section.offset + size > self._size:
+        if section.end > self._size:
             raise self._damaged(f"{section.count:,} {name} entries, which reach beyond its end")
         return section
 
     def _constant(self, name: str) -> Array:
         if not 1 <= self._sections[name].count <= PLACES_MAX:
             raise self._damaged(f"{self._sections[name].count:,} {name} entries")
-        return self.read_entries(name)[:, 0]
+        return self.read_entries(name)
 
     def _check_header(self) -> Header:
         raw = self._raw
@@ -277,6 +346,15 @@ class PublishedFile(Closing):
             raise self._damaged(f"pages of {page:,} bytes")
         if slab_pages == 0 or slab_pages * page != number["slab_bytes"]:
             raise self._damaged(f"slabs of {number['slab_bytes']:,} bytes in {slab_pages:,} pages")
+        stretch_pages = number["stretch_pages"]
+        if stretch_pages == 0 or slab_pages % stretch_pages:
+            raise self._damaged(f"slabs of {slab_pages:,} pages in parts of {stretch_pages:,}")
+        kinds = ("pages_bits", "page_bits", "region_bits", "slot_bits")
+        pages_bits, page_bits, region_bits, slot_bits = place_bits = tuple(
+            number[kind] for kind in kinds
+        )
+        if max(place_bits) > 32 or sum(place_bits) > 63:
+            raise self._damaged(f"places of {sum(place_bits)} bits")
         if number["layout"] not in layout.LAYOUTS:
             raise self._damaged(f"a layout with number {number['layout']}")
         if not 1 <= number["slot_count"] <= SLOTS_MAX:
@@ -290,6 +368,7 @@ class PublishedFile(Closing):
             "uid", "created_ns", "created_realtime_ns", "wait_after_map_us", "tag",
             "page_bytes", "slab_bytes", "reserved_bytes", "bytes_per_token", "fixed_bytes",
             "slot_count", "max_slots", "max_tokens", "read_align_tokens", "slab_pages",
+            "stretch_pages",
         )  # fmt: skip
         return Header(
             process=process,
@@ -299,6 +378,7 @@ class PublishedFile(Closing):
             pci_id=_text(raw["pci_id"]),
             safe_modes=modes_of(number["safe"]),
             layout=layout.LAYOUTS[number["layout"]],
+            place_bits=(pages_bits, page_bits, region_bits, slot_bits),
             zero=number["zero"] != 0,
             library=".".join(str(number["library"] >> shift & 0xFF) for shift in (16, 8, 0)),
             **{name: number[name] for name in same},
@@ -313,6 +393,8 @@ class PublishedFile(Closing):
         for name in ("live", "slot"):
             if counts[name] != self.header.slot_count:
                 raise self._damaged(f"{counts[name]:,} {name} entries of as many slots")
+        if counts["piece"] % self.header.slab_pages:
+            raise self._damaged(f"{counts['piece']:,} pages, which are no whole slabs")
         if counts["piece"] > counts["slab"] * self.header.slab_pages:
             raise self._damaged(f"{counts['piece']:,} pages in {counts['slab']:,} slabs")
 

@@ -9,7 +9,8 @@ from vmkv._native import ffi
 from vmkv.published.attribution import Places
 from vmkv.published.events import describe, read_ring
 from vmkv.published.layout import Array
-from vmkv.published.snapshot import Reader, Snapshot
+from vmkv.published.reader import Reader
+from vmkv.published.snapshot import Snapshot
 
 SHORTAGES = {
     number: name.removeprefix("VMKV_SHORTAGE_").lower()

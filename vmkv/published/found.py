@@ -14,7 +14,7 @@ from vmkv.errors import Error
 from vmkv.published import directory
 from vmkv.published.file import PublishedError
 from vmkv.published.processes import Condition, Process
-from vmkv.published.snapshot import Reader
+from vmkv.published.reader import Reader
 from vmkv.published.words import printable
 
 _NAME = re.compile(r"(?P<pid>[1-9]\d{0,9})-(?P<tag>[0-9a-f]{5})\.kv", re.ASCII)
@@ -45,7 +45,7 @@ class Found:
     def condition(self) -> Condition:
         """Whether its process lives. Of a file that can't be read only the name tells."""
         if self.reader is not None:
-            return self.reader.file.header.process.condition()
+            return self.reader.condition()
         if self.pid is None:
             return Condition.UNKNOWN
         return Process(self.pid).condition()
@@ -143,7 +143,7 @@ def _is_dead(name: str, pid: int, descriptor: int, found: os.stat_result) -> boo
         return old and Process(pid).condition() is Condition.DEAD
     try:
         with Reader.open(name, descriptor) as reader:
-            return reader.file.header.process.condition() is Condition.DEAD
+            return reader.condition() is Condition.DEAD
     except PublishedError:
         # Damaged, or of a newer version: its name still says whose it is.
         return Process(pid).condition() is Condition.DEAD

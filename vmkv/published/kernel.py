@@ -40,12 +40,12 @@ class ClientMemory:
 
 @dataclass(frozen=True)
 class CardMemory:
-    """Physical bytes of a card, over all processes."""
+    """Physical bytes of a card, over all processes. None: the kernel doesn't tell."""
 
-    vram_bytes: int
-    vram_used_bytes: int
-    gtt_bytes: int
-    gtt_used_bytes: int
+    vram_bytes: int | None = None
+    vram_used_bytes: int | None = None
+    gtt_bytes: int | None = None
+    gtt_used_bytes: int | None = None
 
 
 def read_client(pid: int, pci_id: str, proc: Path = PROC) -> ClientMemory | None:
@@ -101,15 +101,19 @@ def _amounts(pairs: dict[str, str]) -> dict[str, int]:
 
 
 def read_card(pci_id: str, sysfs: Path = _SYSFS) -> CardMemory | None:
-    """A card's memory in all; None where sysfs doesn't tell."""
+    """A card's memory in all; None where sysfs tells nothing of it."""
     if not _PCI.fullmatch(pci_id):
         return None
     names = ("vram_total", "vram_used", "gtt_total", "gtt_used")
+    values = [_read_number(sysfs / pci_id / f"mem_info_{name}") for name in names]
+    return CardMemory(*values) if any(value is not None for value in values) else None
+
+
+def _read_number(path: Path) -> int | None:
     try:
-        values = [int((sysfs / pci_id / f"mem_info_{name}").read_text()) for name in names]
+        return int(path.read_text())
     except (OSError, ValueError):
         return None
-    return CardMemory(*values)
 
 
 def difference(held_bytes: int, client: ClientMemory) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from functools import cache
 from typing import Any
 
@@ -20,17 +21,43 @@ def dtype(name: str) -> np.dtype[Any]:
     """The numpy dtype of `struct vmkv_published_NAME`: fields, offsets and size are the compiler's.
 
     >>> dtype("piece").names
-    ('epoch', 'slot', 'region', 'page', 'phys', 'pages', 'state', 'refcount')
+    ('stamp', 'place')
     """
-    struct = ffi.typeof(_PREFIX + name)
+    return _dtype(_PREFIX + name)
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    kind = ffi.typeof(name)
     return np.dtype(
         {
-            "names": [field for field, _ in struct.fields],
-            "formats": [_format(value.type) for _, value in struct.fields],
-            "offsets": [value.offset for _, value in struct.fields],
-            "itemsize": ffi.sizeof(struct),
+            "names": [field for field, _ in kind.fields],
+            "formats": [_format(value.type) for _, value in kind.fields],
+            "offsets": [value.offset for _, value in kind.fields],
+            "itemsize": ffi.sizeof(kind),
         }
     )
+
+
+@cache
+def offset(name: str, field: str) -> int:
+    """Where a field lies in `struct vmkv_published_NAME`."""
+    return int(ffi.offsetof(_PREFIX + name, field))
+
+
+@cache
+def fields(name: str) -> tuple[str, ...]:
+    """The names of its fields."""
+    return tuple(field for field, _ in ffi.typeof(_PREFIX + name).fields)
+
+
+@cache
+def packed(name: str) -> struct.Struct:
+    """Unpacks a `struct vmkv_published_NAME` that holds nothing but numbers, which takes a fraction
+    of numpy's time for a single one."""
+    kind = ffi.typeof(_PREFIX + name)
+    assert sum(ffi.sizeof(field.type) for _, field in kind.fields) == ffi.sizeof(kind)
+    letters = {4: "I", 8: "Q"}
+    return struct.Struct("<" + "".join(letters[ffi.sizeof(value.type)] for _, value in kind.fields))
 
 
 def _format(kind: Any) -> Any:
@@ -78,7 +105,7 @@ SECTIONS = {
     int(lib.VMKV_PUBLISHED_STATE): ("state", 2),
     int(lib.VMKV_PUBLISHED_LIVES): ("live", 2),
     int(lib.VMKV_PUBLISHED_SLOTS): ("slot", 2),
-    int(lib.VMKV_PUBLISHED_PIECES): ("piece", 2),
+    int(lib.VMKV_PUBLISHED_PIECES): ("piece", 1),
     int(lib.VMKV_PUBLISHED_SLABS): ("slab", 2),
     int(lib.VMKV_PUBLISHED_RING): ("event", 1),
     int(lib.VMKV_PUBLISHED_TIMES): ("times", 1),
@@ -86,6 +113,9 @@ SECTIONS = {
     int(lib.VMKV_PUBLISHED_REGIONS): ("region", 1),
     int(lib.VMKV_PUBLISHED_PLACES): ("place", 1),
 }
+
+# A piece as readers have it: not packed.
+MAPPING = _dtype("struct vmkv_pick_piece")
 
 SLOT_OPEN = int(lib.VMKV_PUBLISHED_SLOT_OPEN)
 PIECE_MAPPED = int(lib.VMKV_PUBLISHED_PIECE_MAPPED)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import enum
+import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from vmkv._closing import Closing
 
 PROC = Path("/proc")
 
@@ -47,12 +50,51 @@ class Process:
         if self.namespace and self.namespace != own_namespace(proc):
             return Condition.UNKNOWN
         try:
-            state, start_ticks = read_stat(self.pid, proc)
-        except (OSError, ValueError, IndexError):
+            return self.judge((proc / str(self.pid) / "stat").read_bytes())
+        except OSError:
+            return Condition.DEAD
+
+    def judge(self, stat: bytes) -> Condition:
+        """How it is by what /proc/PID/stat says, if it is of this boot and namespace."""
+        try:
+            state, start_ticks = parse_stat(stat)
+        except (ValueError, IndexError):
             return Condition.DEAD
         if state in "ZXx" or self.start_ticks not in (0, start_ticks):
             return Condition.DEAD
         return Condition.STOPPED if state in "Tt" else Condition.ALIVE
+
+
+class Observed(Closing):
+    """A process that is asked for again and again: its file in /proc stays open, and is no other's
+    once it is dead.
+
+    Attributes:
+        process: which one.
+    """
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self._stat = -1
+
+    def close(self) -> None:
+        """Close the file. Nothing happens if it is closed already."""
+        if self._stat >= 0:
+            os.close(self._stat)
+            self._stat = -1
+
+    def condition(self) -> Condition:
+        """How it is now."""
+        try:
+            if self._stat >= 0:
+                return self.process.judge(os.pread(self._stat, 4096, 0))
+            found = self.process.condition()
+            if found in (Condition.ALIVE, Condition.STOPPED):
+                flags = os.O_RDONLY | os.O_CLOEXEC
+                self._stat = os.open(PROC / str(self.process.pid) / "stat", flags)
+        except OSError:
+            return Condition.DEAD
+        return found
 
 
 def read_stat(pid: int, proc: Path = PROC) -> tuple[str, int]:
@@ -62,10 +104,14 @@ def read_stat(pid: int, proc: Path = PROC) -> tuple[str, int]:
         OSError: there is none, or it is another user's and hidden. ValueError, IndexError: what is
         there is no such file.
     """
-    text = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    return parse_stat((proc / str(pid) / "stat").read_bytes())
+
+
+def parse_stat(stat: bytes) -> tuple[str, int]:
+    """The same of what the file says."""
     # The program's name stands in brackets, and may hold any of these signs itself.
-    fields = text.rpartition(")")[2].split()
-    return fields[0], int(fields[19])
+    fields = stat.rpartition(b")")[2].split()
+    return fields[0].decode(errors="replace"), int(fields[19])
 
 
 def boot_id(proc: Path = PROC) -> str:

@@ -145,7 +145,7 @@ class _Families:
         )
         self.calls = CounterMetricFamily(
             "vmkv_driver_calls",
-            "Driver calls by kind; those that failed are among their kind, too.",
+            "Driver calls by kind, one a range; those that failed are among their kind, too.",
             labels=(*_LABELS, "call"),
         )
         self.beat = GaugeMetricFamily(
@@ -155,7 +155,7 @@ class _Families:
         )
         self.times = HistogramMetricFamily(
             "vmkv_driver_call_duration_seconds",
-            "How long driver calls took, each with all that went in it.",
+            "How long it took to map, unmap or fill what goes together: all calls of a step, say.",
             labels=(*_LABELS, "call"),
         )
 
