@@ -10,7 +10,7 @@
 
 int amdgpu_window_init(struct vmkv_amdgpu *gpu, uint64_t begin, uint64_t end)
 {
-	uint64_t base;
+	uint64_t base, half = begin >> 63 ? AMDGPU_VA_RANGE_HIGH : 0;
 	int rc;
 
 	if (begin == end) {
@@ -25,7 +25,7 @@ int amdgpu_window_init(struct vmkv_amdgpu *gpu, uint64_t begin, uint64_t end)
 		                        (unsigned long long)begin, (unsigned long long)end);
 	/* Taken from libdrm too, so that it gives none of it to anybody else in the process. */
 	rc = gpu->drm.amdgpu_va_range_alloc(gpu->handle, amdgpu_gpu_va_range_general, end - begin, 0,
-	                                    begin, &base, &gpu->window, 0);
+	                                    begin, &base, &gpu->window, half);
 	if (rc)
 		return vmkv_device_fail(&gpu->base, -EINVAL,
 		                        "the address window 0x%llx to 0x%llx isn't free: it overlaps what "
