@@ -48,6 +48,7 @@ static void maps_do_not_wait_for_submissions(void)
 	CHECK_MAPPED(fd, VA, bo, 0);
 	let_go(submission);
 	CHECK_EQ(va_unmap(fd, bo, 0, VA), 0);
+	settle(fd);
 }
 
 static void maps_wait_for_moves_of_their_buffer(void)
@@ -60,6 +61,7 @@ static void maps_wait_for_moves_of_their_buffer(void)
 	let_go(move);
 	CHECK_MAPPED(fd, VA, bo, 0);
 	CHECK_EQ(va_unmap(fd, bo, 0, VA), 0);
+	settle(fd);
 }
 
 static void prt_maps_wait_for_submissions_before_72(void)
@@ -91,6 +93,7 @@ static void page_table_jobs_of_a_vm_run_in_order(void)
 	let_go(submission);
 	CHECK_MAPPED(fd, VA, bo, 8 * PAGE);
 	CHECK_EQ(va_unmap(fd, bo, 0, VA), 0);
+	settle(fd);
 }
 
 /* However many are queued: what looks through the reservation stays quick. */
