@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import hardware_support
+import mesa_support
+from emulate_support import Build, building
 from support import NATIVE_COVERAGE, ROOT
 
 # The tests are of the installed package. `python -m pytest` here, and `python -c` in a process of a
@@ -82,6 +84,18 @@ def seed(pytestconfig: pytest.Config) -> int:
 def runs(pytestconfig: pytest.Config) -> int:
     """How often doctor looks at each emulated card; 0: at some of them."""
     return int(pytestconfig.getoption("--runs"))
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Compile a program of tests/native."""
+    return building(tmp_path_factory.mktemp("programs"))
+
+
+@pytest.fixture(scope="session")
+def radv(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The variables with which programs find RADV of today, and its libdrm."""
+    return mesa_support.radv(tmp_path_factory.mktemp("mesa"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

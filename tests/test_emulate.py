@@ -9,50 +9,12 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from support import ROOT, environment, needed, run
-
-MAIN = "import sys; from vmkv.entry import main; sys.argv[0] = 'vmkv'; main()"
-
-
-def command(*arguments: str | Path) -> list[str]:
-    return [sys.executable, "-c", MAIN, "emulate", *map(str, arguments)]
-
-
-def emulate(*arguments: str | Path, code: int = 0, timeout: float = 120) -> str:
-    """Run it, and return what it printed on stdout; on stderr instead if it is to fail."""
-    done = subprocess.run(
-        command(*arguments),
-        env=environment(), capture_output=True, text=True, timeout=timeout, check=False,
-    )  # fmt: skip
-    assert done.returncode == code, done.stderr
-    return done.stderr if code else done.stdout
-
-
-Build = Callable[..., Path]
-
-
-@pytest.fixture(scope="session")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Compile a program of tests/native."""
-    directory = tmp_path_factory.mktemp("programs")
-
-    def compiled(name: str, *options: str) -> Path:
-        program = directory / f"{name}{''.join(options)}"
-        if not program.exists():
-            source = ROOT / "tests" / "native" / f"{name}.c"
-            run(
-                needed(os.environ.get("CC", "cc")), "-Wall", "-Wextra", "-Werror", "-pthread",
-                f"-I{ROOT / 'native'}", *options, source, "-o", program,
-            )  # fmt: skip
-        return program
-
-    return compiled
-
+from emulate_support import MAIN, Build, command, emulate
+from support import environment, needed, run
 
 # ---- what a program sees
 
@@ -84,8 +46,46 @@ def test_views(build: Build) -> None:
         "device 0x7550",
         "fdinfo pos:\t0",
         "fdinfo drm-driver:\tamdgpu",
+        f"again {render}",
+        "another client 1",
+        "chmod 0 -1",
         "getcwd /dev/dri, open 1",
         "getcwd /",
+    ]
+
+
+def test_buffers_are_mapped_from_their_beginning(build: Build) -> None:
+    assert emulate("--", build("preload_map")).splitlines() == [
+        "whole: mapped",
+        "beginning: mapped",
+        "more: EINVAL",
+        "middle: EINVAL",
+        "nowhere: EINVAL",
+        "private: EINVAL",
+        "private, unused: mapped",
+        "other's: EACCES",
+        "hidden: -1",
+        "anonymous: mapped",
+    ]
+
+
+def test_device_managers_find_the_card(build: Build) -> None:
+    card = "/sys/devices/pci0000:00/0000:03:00.0"
+    assert emulate("--", build("preload_udev")).splitlines() == [
+        "classes: drm 1, others 1",
+        f"/sys/class/drm/card0: {card}/drm/card0 sysfs 1 uevent 0",
+        f"/sys/dev/char/226:128: {card}/drm/renderD128 sysfs 1 uevent 0",
+        f"{card}: {card} sysfs 1 uevent 0",
+        "/sys/class/drm/card7 leads nowhere",
+    ]
+
+
+def test_programs_see_the_card_whatever_their_environment(build: Build) -> None:
+    told = emulate("--", build("preload_exec")).splitlines()
+    assert told == [
+        f"{how}: 1, preload {'both' if how == 'execvpe' else 'ours'}, "
+        f"kept {'1' if how == 'execvpe' else 'none'}"
+        for how in ("spawn", "spawnp", "execve", "execvpe", "fexecve", "execv")
     ]
 
 
@@ -110,15 +110,20 @@ def test_other_files_are_the_machines() -> None:
 
 
 @pytest.mark.parametrize(
-    "check",
+    ("program", "check"),
     [
-        "inherit", "account", "last-close", "prime", "syncobj", "killed-waiting", "threads",
-        "close-all", "bad-pointers", "userptr", "vfork",
+        *(("preload_share", check) for check in (
+            "inherit", "account", "last-close", "prime", "syncobj", "killed-waiting", "threads",
+            "close-all", "bad-pointers", "vfork",
+        )),
+        *(("preload_memory", check) for check in (
+            "used", "closed-mapped", "userptr", "userptr-of-two",
+        )),
     ],
 )  # fmt: skip
-def test_processes_share_the_card(build: Build, check: str, tmp_path: Path) -> None:
+def test_processes_share_the_card(build: Build, program: str, check: str, tmp_path: Path) -> None:
     counts = tmp_path / "counts.json"
-    emulate("--counts", counts, "--", build("preload_share"), check)
+    emulate("--counts", counts, "--", build(program), check)
     stats = json.loads(counts.read_text())["stats"]
     left = ("files", "buffers", "handles", "mappings", "syncobjs", "vram_used_bytes")
     assert {name: stats[name] for name in left} == dict.fromkeys(left, 0)
@@ -135,6 +140,14 @@ def test_answers_that_never_change_count(build: Build, tmp_path: Path) -> None:
     trace = tmp_path / "trace"  # each call is traced, so none is answered without asking
     emulate("--trace", trace, "--", build("preload_share"), "constants")
     assert len(trace.read_text().splitlines()) == sum(ioctls.values())
+
+
+def test_what_ioctls_take_is_told(build: Build) -> None:
+    told = emulate("--", build("preload_time")).splitlines()
+    assert len(told) == 12
+    for line in told[1:]:
+        median, best = map(float, line.split()[-2:])
+        assert 0 < best <= median
 
 
 def test_a_card_that_goes_before_its_program(build: Build) -> None:
@@ -172,18 +185,6 @@ def counted(report: dict[str, object]) -> dict[str, object]:
 
 
 # ---- programs of other people's
-
-
-def test_amdgpu_stress(tmp_path: Path) -> None:
-    counts = tmp_path / "counts.json"
-    program = needed("amdgpu_stress")
-    copies = ("-b", "v", "4m", "-b", "g", "4m", "-c", "1", "2", "4m", "3")
-    for kernel in ("6.1", "6.12", "7.2"):
-        told = emulate("--kernel", kernel, "--counts", counts, "--", program, *copies)
-        assert "Submitted 3 IBs to copy from 1" in told
-        count = json.loads(counts.read_text())
-        assert (count["stats"]["refused"], count["stats"]["submissions"]) == (0, 3)
-        assert count["stats"]["vram_used_bytes"] == 0
 
 
 def test_drmdevice() -> None:

@@ -33,6 +33,7 @@ def write_tree(root: Path, identity: Identity, system: Path = Path("/")) -> None
     _write_card(card, identity)
     for node, number in _NODES.items():
         _write_node(root, card, node, number)
+    _link_all(system / "sys/class", root / "sys/class")
     _write_bus(root, slot, system)
 
 
@@ -61,6 +62,10 @@ def _write_card(card: Path, identity: Identity) -> None:
         "mem_info_vram_total": f"{identity.vram_bytes}",
         "mem_info_vis_vram_total": f"{identity.vram_bytes}",
         "mem_info_gtt_total": f"{identity.gtt_bytes}",
+        # Those that change are written as they are opened.
+        "mem_info_vram_used": "0",
+        "mem_info_vis_vram_used": "0",
+        "mem_info_gtt_used": "0",
         "uevent": f"DRIVER=amdgpu\nPCI_CLASS={_DISPLAY_CLASS:X}\nPCI_ID={ids}\n"
         f"PCI_SUBSYS_ID={subsystem}\nPCI_SLOT_NAME={identity.pci_slot}\nMODALIAS={modalias}",
     }

@@ -131,8 +131,9 @@ class Emulator(Handle):
         lib.vmkv_emulator_error(self._pointer, text, size)
 
     def open(self) -> int:
-        """Open the card's render node: a descriptor of a new DRM file, which `close_file` closes;
-        closing it as any other leaves the file open until the card goes.
+        """Open the card's render node: a descriptor of a new DRM file, which `close_file` closes.
+        It also goes with the last duplicate that is closed as any other; that is noticed when it
+        matters, as when memory is asked for.
 
         Raises:
             DeviceError: no descriptor is free. UnsupportedError: no libdrm.

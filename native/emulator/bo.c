@@ -283,7 +283,9 @@ static void storage_give(struct emu_bo *bo, bool was_vram)
 	const struct emu_heap *vram = &gpu->memory.heaps[EMU_HEAP_VRAM];
 	bool keep = was_vram && !gpu->kernel->always_clears;
 
-	if (bo->storage)
+	if (bo->storage && bo->offset_told)
+		emu_left_add(gpu, bo->storage, bo->bytes, keep);
+	else if (bo->storage)
 		emu_storage_give(gpu, bo->storage, bo->bytes, keep, vram->bytes - vram->used_bytes);
 }
 

@@ -188,9 +188,11 @@ static int ib_check(struct emu_cs *cs, const struct drm_amdgpu_cs_chunk_ib *ib)
 	if (ib->flags & ~IB_FLAGS)
 		return emu_refuse(cs->gpu, -EINVAL, "CS: unknown IB flags 0x%x",
 		                  ib->flags & ~IB_FLAGS);
-	if (ib->flags & (AMDGPU_IB_FLAG_CE | AMDGPU_IB_FLAGS_SECURE))
-		return emu_refuse(cs->gpu, -EINVAL, "CS: IBs for the constant engine, or encrypted "
-		                  "ones, aren't emulated");
+	if (ib->flags & AMDGPU_IB_FLAGS_SECURE)
+		return emu_refuse(cs->gpu, -EINVAL, "CS: encrypted IBs aren't emulated");
+	/* Others run it on the GFX ring's constant engine, or as any IB where there is none. */
+	if (ib->flags & AMDGPU_IB_FLAG_CE && cs->gpu->kernel->blocks_ce)
+		return -EINVAL;
 	if (bound && ib->ib_bytes / 4 > bound)
 		return -EINVAL;
 	if (ib->va_start % align)

@@ -29,6 +29,11 @@ bool emu_caller_is_nice(void)
 static void master_become(struct emu_file *file)
 {
 	file->gpu->master = file;
+	if (!file->was_master) {
+		file->master_number = ++file->gpu->masters;
+		file->magic = 0;
+		file->magic_is_open = false;
+	}
 	file->was_master = true;
 	file->authenticated = true;
 }
@@ -39,7 +44,9 @@ void emu_auth_open(struct emu_file *file)
 	if (!file->primary)
 		return;
 	file->authenticated = caller_is_capable(CAP_SYS_ADMIN);
-	if (!file->gpu->master)
+	if (file->gpu->master)
+		file->master_number = file->gpu->master->master_number;
+	else
 		master_become(file);
 }
 
@@ -70,22 +77,46 @@ int emu_auth_check(struct emu_file *file, uint32_t flags)
 
 /* ---- magic --------------------------------------------------------------------------------------- */
 
+/* The least that no other file of the same master has. -ENOMEM. */
+static int magic_pick(struct emu_file *file)
+{
+	uint32_t n = 1, magic = 1;
+	bool *taken;
+
+	EMU_FOR_EACH(item, &file->gpu->files)
+		n++;
+	taken = calloc(n + 1, sizeof(*taken));
+	if (!taken)
+		return -ENOMEM;
+	EMU_FOR_EACH(item, &file->gpu->files) {
+		struct emu_file *other = EMU_ENTRY(item, struct emu_file, link);
+
+		if (other->master_number == file->master_number && other->magic <= n)
+			taken[other->magic] = true;
+	}
+	while (taken[magic])
+		magic++;
+	free(taken);
+	file->magic = magic;
+	file->magic_is_open = true;
+	return 0;
+}
+
 int emu_get_magic(struct emu_file *file, void *data)
 {
 	struct drm_auth *auth = data;
 	struct emu_gpu *gpu = file->gpu;
+	int error = 0;
 
 	pthread_mutex_lock(&gpu->lock);
-	if (!file->magic) {
-		file->magic = ++gpu->last_magic;
-		file->magic_is_open = true;
-	}
+	if (!file->magic)
+		error = magic_pick(file);
 	auth->magic = file->magic;
 	pthread_mutex_unlock(&gpu->lock);
-	return 0;
+	return error;
 }
 
-/* A magic number serves once. */
+/* A magic number serves once, and only the master who was there when its file was opened. */
 int emu_auth_magic(struct emu_file *file, void *data)
 {
 	const struct drm_auth *auth = data;
@@ -96,7 +127,8 @@ int emu_auth_magic(struct emu_file *file, void *data)
 	EMU_FOR_EACH(item, &gpu->files) {
 		struct emu_file *other = EMU_ENTRY(item, struct emu_file, link);
 
-		if (!other->magic_is_open || other->magic != auth->magic)
+		if (!other->magic_is_open || other->magic != auth->magic ||
+		    other->master_number != file->master_number)
 			continue;
 		other->authenticated = true;
 		other->magic_is_open = false;

@@ -114,6 +114,7 @@ struct emu_kernel {
 	bool has_queue_query;   /* INFO UQ_FW_AREAS */
 	bool counts_engines;    /* INFO HW_IP_COUNT */
 	bool tells_gangs;       /* in DEV_INFO's flags */
+	bool blocks_ce;         /* IBs for the constant engine are refused on every card */
 	uint32_t max_ib_dwords; /* 0: no bound */
 };
 
@@ -193,10 +194,11 @@ struct emu_gpu {
 	struct emu_list link; /* in the process's list of cards */
 	uint64_t id;          /* never used twice in a process */
 	pid_t process;        /* whose it is: a child of fork has no thread that runs its jobs */
+	bool served;          /* its buffers may be mapped in any process */
 	bool going;           /* nobody may wait any more for what others would have to submit */
 	struct emu_list files;
 	struct emu_file *master; /* of the primary node; NULL: nobody */
-	uint32_t last_magic;
+	uint64_t masters; /* that there have been */
 	bool has_unique; /* atomically */
 	struct emu_memory memory;
 	struct emu_jobs jobs;
@@ -224,11 +226,13 @@ struct emu_file {
 	bool primary;
 	bool authenticated, was_master; /* drm_auth.c's, as all up to the name */
 	bool magic_is_open;
+	uint64_t master_number; /* of its own, or of who was master when it was opened */
 	uint32_t magic;
 	pid_t opener;
 	char *client_name; /* NULL: none */
-	bool given; /* atomically: by a server, its descriptors are other processes' */
+	bool locked; /* atomically: with its last descriptor a lock goes (files.c) */
 	struct emu_ids handles;  /* struct emu_handle */
+	uint32_t mapped_handle;  /* that GEM_MMAP was last asked for; 0: none yet */
 	struct emu_ids syncobjs; /* struct emu_syncobj */
 	struct emu_ids contexts; /* struct emu_context */
 	struct emu_ids bo_lists; /* struct emu_bo_list */
@@ -317,9 +321,16 @@ struct emu_file *emu_file_get(int fd);
 struct emu_file *emu_file_get_at(uint64_t position);
 void emu_file_put(struct emu_file *file);
 
+/* Release the files whose last descriptor was closed as any other. Without gpu->lock. */
+void emu_files_sweep(struct emu_gpu *gpu);
+
 /* fdinfo.c: what /proc/PID/fdinfo says of the file after the system's own lines; its length. Without
  * gpu->lock. */
 size_t emu_fdinfo(struct emu_file *file, char *text, size_t room);
+
+/* gem.c: may a process that has the file map bytes of it from there on? 0, -EINVAL, -EACCES or -EPERM.
+ * Without gpu->lock. */
+int emu_gem_map_check(struct emu_file *file, uint64_t offset, uint64_t bytes);
 
 /* Open the card's primary node, or its render node. */
 int emu_file_open(struct emu_gpu *gpu, bool primary, int *fd);

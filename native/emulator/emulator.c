@@ -348,6 +348,7 @@ VMKV_API int vmkv_emulator_stats(vmkv_emulator *emulator, struct vmkv_emulator_s
 	struct emu_gpu *gpu = (struct emu_gpu *)emulator;
 	struct vmkv_emulator_stats stats;
 
+	emu_files_sweep(gpu);
 	pthread_mutex_lock(&gpu->lock);
 	emu_memory_sweep(gpu);
 	stats = gpu->counts;

@@ -6,6 +6,10 @@
  * offsets of GEM_MMAP needs nothing else. Which DRM file it stands for is its position: duplicates
  * share it, and nobody reads, writes or seeks a DRM file.
  *
+ * Nobody tells when the last duplicate is closed, here or in another process; but each file's descriptors
+ * have a lock on one byte of the memory file, which goes with the last of them. Who is to see the card as
+ * it is now has such files released first.
+ *
  * A card belongs to the process that made it. A child of fork gets a copy of the state, but shares the
  * memory file, which two copies would divide each in its own way: so a child knows no files.
  */
@@ -146,6 +150,58 @@ void emu_file_retire(struct emu_file *file)
 		emu_file_put(file);
 }
 
+/* ---- files that nobody has any more ---------------------------------------------------------- */
+
+/* As long as any of a file's descriptors is open, this lock is there. */
+static struct flock file_lock(const struct emu_file *file)
+{
+	return (struct flock){ .l_type = F_WRLCK, .l_whence = SEEK_SET,
+		               .l_start = (off_t)(EMU_POSITION_MARK | file->id), .l_len = 1 };
+}
+
+static bool is_given_up(const struct emu_file *file)
+{
+	struct flock lock = file_lock(file);
+
+	return __atomic_load_n(&file->locked, __ATOMIC_SEQ_CST) &&
+	       !fcntl(file->gpu->memory.fd, F_OFD_GETLK, &lock) && lock.l_type == F_UNLCK;
+}
+
+/* The position of such a file, which is not found again; 0: there is none. */
+static uint64_t given_up_take(struct emu_gpu *gpu)
+{
+	uint64_t position = 0;
+
+	pthread_mutex_lock(&gpu->lock);
+	EMU_FOR_EACH(item, &gpu->files) {
+		struct emu_file *file = EMU_ENTRY(item, struct emu_file, link);
+
+		if (!is_given_up(file))
+			continue;
+		__atomic_store_n(&file->locked, false, __ATOMIC_SEQ_CST);
+		position = EMU_POSITION_MARK | file->id;
+		break;
+	}
+	pthread_mutex_unlock(&gpu->lock);
+	return position;
+}
+
+void emu_files_sweep(struct emu_gpu *gpu)
+{
+	uint64_t position;
+
+	while ((position = given_up_take(gpu))) {
+		struct emu_file *file = emu_file_get_at(position);
+
+		if (!file)
+			continue;
+		emu_file_retire(file);
+		emu_file_put(file);
+	}
+}
+
+/* ---- cards go, files are opened -------------------------------------------------------------- */
+
 static struct emu_file *open_file_get(struct emu_gpu *gpu)
 {
 	struct emu_file *ret = NULL;
@@ -183,20 +239,25 @@ void emu_gpu_unregister(struct emu_gpu *gpu)
 	pthread_mutex_unlock(&registry_lock);
 }
 
-static int descriptor_open(const struct emu_gpu *gpu, uint64_t position, int *ret)
+static int descriptor_open(struct emu_file *file, int *ret)
 {
+	uint64_t position = EMU_POSITION_MARK | (file->primary ? EMU_POSITION_PRIMARY : 0) | file->id;
+	struct flock lock = file_lock(file);
 	char path[40];
 	int fd, err;
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", gpu->memory.fd);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", file->gpu->memory.fd);
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	if (lseek(fd, (off_t)(EMU_POSITION_MARK | position), SEEK_SET) < 0) {
+	if (lseek(fd, (off_t)position, SEEK_SET) < 0) {
 		err = -errno;
 		close(fd);
 		return err;
 	}
+	/* Without it, the file stays until it is closed by name, or the card goes. */
+	if (!fcntl(fd, F_OFD_SETLK, &lock))
+		__atomic_store_n(&file->locked, true, __ATOMIC_SEQ_CST);
 	*ret = fd;
 	return 0;
 }
@@ -233,6 +294,7 @@ int emu_file_open(struct emu_gpu *gpu, bool primary, int *fd)
 
 	if (gpu->process != getpid())
 		return -ENODEV;
+	emu_files_sweep(gpu);
 	file = calloc(1, sizeof(*file));
 	if (!file)
 		return -ENOMEM;
@@ -245,7 +307,7 @@ int emu_file_open(struct emu_gpu *gpu, bool primary, int *fd)
 		return err;
 	}
 	file_link(gpu, file);
-	err = descriptor_open(gpu, file->id | (primary ? EMU_POSITION_PRIMARY : 0), fd);
+	err = descriptor_open(file, fd);
 	if (err)
 		emu_file_retire(file);
 	return err;

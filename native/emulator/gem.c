@@ -23,6 +23,7 @@ int emu_gem_create(struct emu_file *file, void *data)
 	if (args->in.domains >> 32)
 		return emu_refuse(gpu, -EINVAL, "GEM_CREATE: domains 0x%llx",
 		                  (unsigned long long)args->in.domains);
+	emu_files_sweep(gpu);
 	pthread_mutex_lock(&gpu->lock);
 	do {
 		error = emu_bo_create(gpu, &request, &bo);
@@ -37,6 +38,11 @@ int emu_gem_create(struct emu_file *file, void *data)
 	return 0;
 }
 
+static bool is_mappable(const struct emu_bo *bo)
+{
+	return !bo->user_pointer && !(bo->flags & AMDGPU_GEM_CREATE_NO_CPU_ACCESS);
+}
+
 int emu_gem_mmap(struct emu_file *file, void *data)
 {
 	union drm_amdgpu_gem_mmap *args = data;
@@ -45,13 +51,58 @@ int emu_gem_mmap(struct emu_file *file, void *data)
 
 	pthread_mutex_lock(&file->gpu->lock);
 	handle = emu_handle_find(file, args->in.handle);
-	if (!handle)
+	if (!handle) {
 		error = -ENOENT;
-	else if (handle->bo->user_pointer ||
-	         handle->bo->flags & AMDGPU_GEM_CREATE_NO_CPU_ACCESS)
+	} else if (!is_mappable(handle->bo)) {
 		error = -EPERM;
-	else
+	} else {
+		file->mapped_handle = args->in.handle;
+		handle->bo->offset_told = true;
 		args->out.addr_ptr = handle->bo->storage;
+	}
+	pthread_mutex_unlock(&file->gpu->lock);
+	return error;
+}
+
+static bool is_at(const struct emu_handle *handle, uint64_t offset)
+{
+	return handle && !handle->bo->user_pointer && handle->bo->storage == offset;
+}
+
+static const struct emu_handle *handle_at(const struct emu_file *file, uint64_t offset)
+{
+	const struct emu_handle *handle;
+
+	handle = emu_ids_find(&file->handles, file->mapped_handle);
+	if (is_at(handle, offset))
+		return handle;
+	for (uint32_t id = 1; (handle = emu_ids_next(&file->handles, &id)); id++)
+		if (is_at(handle, offset))
+			return handle;
+	return NULL;
+}
+
+static bool others_have(const struct emu_gpu *gpu, uint64_t offset)
+{
+	EMU_FOR_EACH(item, &gpu->files)
+		if (handle_at(EMU_ENTRY(item, struct emu_file, link), offset))
+			return true;
+	return false;
+}
+
+int emu_gem_map_check(struct emu_file *file, uint64_t offset, uint64_t bytes)
+{
+	const struct emu_handle *handle;
+	int error = 0;
+
+	pthread_mutex_lock(&file->gpu->lock);
+	handle = handle_at(file, offset);
+	if (!handle)
+		error = others_have(file->gpu, offset) ? -EACCES : -EINVAL;
+	else if (bytes > handle->bo->bytes)
+		error = -EINVAL;
+	else if (!is_mappable(handle->bo))
+		error = -EPERM;
 	pthread_mutex_unlock(&file->gpu->lock);
 	return error;
 }
@@ -125,7 +176,7 @@ static int userptr_create(struct emu_file *file, const struct drm_amdgpu_gem_use
 	if (error)
 		return error;
 	bo->preferred_domains = bo->allowed_domains = AMDGPU_GEM_DOMAIN_GTT;
-	bo->user_process = file->vm->user_process = emu_caller_process();
+	bo->user_process = emu_caller_process();
 	bo->user_readonly = args->flags & AMDGPU_GEM_USERPTR_READONLY;
 	bo->user_anonymous = args->flags & AMDGPU_GEM_USERPTR_ANONONLY;
 	if (args->flags & AMDGPU_GEM_USERPTR_VALIDATE)

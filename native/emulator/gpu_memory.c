@@ -13,17 +13,12 @@
 int emu_piece_find(struct emu_vm *vm, uint64_t address, bool write, uint64_t bytes,
                    struct emu_piece *ret)
 {
-	struct emu_gpu *gpu = vm->gpu;
-	const uint8_t *view = gpu->memory.view;
 	int error;
 
-	ret->bytes = bytes;
-	pthread_mutex_lock(&gpu->lock);
-	error = emu_vm_access(vm, address, write, &ret->bytes, &ret->memory);
-	ret->process = vm->user_process;
-	pthread_mutex_unlock(&gpu->lock);
-	ret->foreign = !error && ret->memory &&
-	               (ret->memory < view || ret->memory >= view + gpu->memory.view_bytes);
+	*ret = (struct emu_piece){ .bytes = bytes };
+	pthread_mutex_lock(&vm->gpu->lock);
+	error = emu_vm_access(vm, address, write, ret);
+	pthread_mutex_unlock(&vm->gpu->lock);
 	return error;
 }
 

@@ -104,6 +104,13 @@ static emu_query *query_find(const struct emu_kernel *kernel, uint32_t query)
 	return queries[query];
 }
 
+static bool asks_what_is_free(uint32_t query)
+{
+	return query == AMDGPU_INFO_MEMORY || query == AMDGPU_INFO_VRAM_GTT ||
+	       query == AMDGPU_INFO_VRAM_USAGE || query == AMDGPU_INFO_VIS_VRAM_USAGE ||
+	       query == AMDGPU_INFO_GTT_USAGE;
+}
+
 int emu_info(struct emu_file *file, void *data)
 {
 	const struct drm_amdgpu_info *info = data;
@@ -112,6 +119,8 @@ int emu_info(struct emu_file *file, void *data)
 
 	if (!info->return_size || !info->return_pointer)
 		return -EINVAL;
+	if (asks_what_is_free(info->query))
+		emu_files_sweep(file->gpu);
 	err = query_find(file->gpu->kernel, info->query)(file, info, &answer);
 	if (err)
 		return err;

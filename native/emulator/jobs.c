@@ -369,6 +369,7 @@ int emu_jobs_init(struct emu_gpu *gpu)
 	emu_list_init(&jobs->entities);
 	emu_list_init(&jobs->exports);
 	emu_list_init(&jobs->eventfds);
+	emu_list_init(&jobs->waits);
 	emu_entity_init(&jobs->kernel);
 	jobs->random = gpu->options.seed;
 	(void)emu_fence_signalled(gpu);

@@ -150,6 +150,7 @@ struct emu_jobs {
 	struct emu_list exports; /* struct emu_export: export.c */
 	uint32_t export_count;
 	struct emu_list eventfds; /* struct emu_eventfd: that wait for a fence */
+	struct emu_list waits;    /* syncobj_wait.c's: of calls that wait */
 	struct emu_context *pstate_holder; /* who set the clocks; NULL: nobody */
 	uint32_t pstate;
 };
@@ -256,6 +257,9 @@ void emu_syncobj_add_point(struct emu_syncobj *syncobj, uint64_t point, struct e
 /* The greatest point that is reached; 0 for a binary one. */
 uint64_t emu_syncobj_reached(struct emu_syncobj *syncobj);
 
+/* syncobj_wait.c: it has another fence, which those who wait for it get. */
+void emu_waits_submitted(const struct emu_syncobj *syncobj);
+
 /* ---- syncobj_eventfd.c ---------------------------------------------------------------------------- */
 
 void emu_eventfds_submitted(struct emu_syncobj *syncobj); /* it has another fence */
@@ -278,8 +282,12 @@ void emu_exports_fini(struct emu_gpu *gpu);
 
 /* ---- what runs ------------------------------------------------------------------------------------ */
 
-/* How long a job may wait for memory before the driver takes it for hung. */
+/* How long a job may wait for memory before the driver takes it for hung, and a submission for a fence
+ * that nobody has submitted. A fuzzer has less patience. */
+#ifndef EMU_HANG_NS
 #define EMU_HANG_NS 10000000000ULL
+#define EMU_SUBMIT_NS 5000000000LL
+#endif
 
 /* Run a job's IB from where it is. 0, or the negative errno that its fence gets; -EAGAIN: it waits for
  * memory, and is to be run again later. Called without gpu->lock, which they take for each address that

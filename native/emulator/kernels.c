@@ -97,6 +97,7 @@ static const struct emu_kernel kernels[] = {
 		.has_client_name = true,
 		.has_mapping_info = true,
 		.checks_va_overflow = true,
+		.blocks_ce = true,
 		.max_ib_dwords = 0xfffff,
 	},
 };

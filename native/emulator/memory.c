@@ -116,6 +116,16 @@ static bool resv_is_busy(const struct emu_resv *resv)
 	return resv->count && !resv->fences[resv->count - 1].fence->signalled;
 }
 
+static void emptied_drop(struct emu_memory *memory)
+{
+	for (int i = 0; i < EMU_HEAPS; i++) {
+		if (!memory->emptied[i] || !memory->emptied[i]->signalled)
+			continue;
+		emu_fence_put(memory->emptied[i]);
+		memory->emptied[i] = NULL;
+	}
+}
+
 void emu_memory_sweep(struct emu_gpu *gpu)
 {
 	struct emu_memory *memory = &gpu->memory;
@@ -127,6 +137,7 @@ void emu_memory_sweep(struct emu_gpu *gpu)
 			emu_bo_free(bo);
 	}
 	emu_handovers_prune(gpu, NULL);
+	emptied_drop(memory);
 	emu_dmabufs_reap(gpu, false);
 }
 

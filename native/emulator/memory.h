@@ -38,6 +38,7 @@ struct emu_memory {
 	uint8_t *view;      /* all of it, mapped once; the kernel's own view */
 	uint64_t view_bytes;
 	struct emu_storage *storage; /* storage.c's: which ranges of the file are free */
+	struct emu_left *left;       /* storage_mapped.c's: of buffers that are gone */
 	struct emu_heap heaps[EMU_HEAPS];
 	struct emu_list lru[EMU_HEAPS]; /* evictable buffers, oldest use first: emu_bo.lru */
 	uint64_t pinned_bytes; /* of VRAM, what the kernel keeps there for ever; no page tables */
@@ -73,6 +74,7 @@ struct emu_bo {
 	struct emu_list dying; /* in emu_memory.dying: no reference is left */
 	uint64_t onchip;       /* in units of its only domain, which is GDS, GWS or OA */
 	bool is_table;         /* a page table */
+	bool offset_told;      /* by GEM_MMAP: a process may have it mapped */
 	bool spilled;          /* inject=silent-gtt: asked for in VRAM, made in GTT */
 	bool clear_due;        /* DISCARDABLE, evicted: the clear job is to zero it */
 	struct emu_list bo_vas; /* emu_bo_va.bo_link: all VMs that have it */

@@ -46,6 +46,15 @@ void emu_storage_give(struct emu_gpu *gpu, uint64_t offset, uint64_t bytes, bool
                       uint64_t most);
 void emu_storage_zero(struct emu_gpu *gpu, uint64_t offset, uint64_t bytes);
 
+/* ---- storage_mapped.c: ranges that processes may still have mapped ---------------------------- */
+
+int emu_left_init(struct emu_gpu *gpu); /* -ENOMEM */
+void emu_left_fini(struct emu_gpu *gpu);
+/* Give a range back once nobody has it mapped; `keep` as above. */
+void emu_left_add(struct emu_gpu *gpu, uint64_t offset, uint64_t bytes, bool keep);
+/* Look which of them nobody has mapped any more: room, or old bytes, are wanted. */
+void emu_left_review(struct emu_gpu *gpu);
+
 /* ---- place.c: where buffers lie in the heaps ------------------------------------------------- */
 
 uint32_t emu_heap_domain(enum emu_heap_kind kind); /* AMDGPU_GEM_DOMAIN_* */

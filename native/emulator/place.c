@@ -145,13 +145,14 @@ static const struct emu_block *block_find(const struct emu_block *blocks, uint32
 
 uint64_t emu_bo_physical(const struct emu_bo *bo, uint64_t offset, uint64_t *run_bytes)
 {
-	const struct emu_block *block, *end = bo->blocks + bo->block_count;
+	const struct emu_block *block, *end;
 	uint64_t page = offset >> EMU_PAGE_SHIFT, last, physical;
 
 	if (!bo->block_count) { /* in no heap: the caller makes no valid entry of it */
 		*run_bytes = bo->bytes - offset;
 		return 0;
 	}
+	end = bo->blocks + bo->block_count;
 	block = block_find(bo->blocks, bo->block_count, page);
 	physical = bo->gpu->memory.heaps[bo->heap].base +
 	           ((block->page + (page - block->first)) << EMU_PAGE_SHIFT) +

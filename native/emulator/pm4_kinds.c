@@ -82,6 +82,12 @@ static const struct emu_pm4_kind kinds[256] = {
 	[0x80] = NAMED(LOAD_CONST_RAM),
 	[0x81] = NAMED(WRITE_CONST_RAM),
 	[0x83] = NAMED(DUMP_CONST_RAM),
+	/* IBs run one after the other, so what one engine waits for has been done. */
+	[0x84] = DOES(INCREMENT_CE_COUNTER, nothing, .least = 1, .flags = GFX),
+	[0x85] = DOES(INCREMENT_DE_COUNTER, nothing, .least = 1, .flags = GFX),
+	[0x86] = DOES(WAIT_ON_CE_COUNTER, nothing, .least = 1, .flags = GFX),
+	[0x88] = DOES(WAIT_ON_DE_COUNTER_DIFF, nothing, .least = 1, .flags = GFX),
+	[0x89] = DOES(SET_CE_DE_COUNTERS, nothing, .least = 1, .flags = GFX),
 	[0x9b] = REGISTERS(SET_SH_REG_INDEX, set_registers, 2),
 	[0x9f] = NAMED(LOAD_CONTEXT_REG_INDEX),
 	[0xa9] = SHADES(DISPATCH_TASK_STATE_INIT),

@@ -3,9 +3,8 @@
  * One card for many programs: this process has it, as the kernel would, and programs send their ioctls.
  *
  * A program's DRM descriptors are this card's own, passed to it: it maps buffers through them, and they
- * are inherited and passed on as any. Nobody tells when the last duplicate is closed; but each descriptor
- * that is given out has a lock on one byte of the memory file, its DRM file's, which goes with the last,
- * and inotify says when to look.
+ * are inherited and passed on as any. files.c finds out which have no descriptor any more; inotify says
+ * when to look.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,42 +23,12 @@
 
 #define BACKLOG 64
 #define EVENTS 16
-#define AGAIN_MS 2 /* inotify tells a moment before the lock goes */
+/* inotify tells a moment before the lock goes, and who closes may be kept from running in between: looks
+ * are repeated, each after twice the time. */
+#define AGAIN_MS 2
+#define AGAIN_MOST_MS 512
 
 /* ---- files that nobody has any more ---------------------------------------------------------- */
-
-struct flock emu_file_lock(const struct emu_file *file)
-{
-	return (struct flock){ .l_type = F_WRLCK, .l_whence = SEEK_SET,
-		               .l_start = (off_t)(EMU_POSITION_MARK | file->id), .l_len = 1 };
-}
-
-static bool is_given_up(const struct emu_file *file)
-{
-	struct flock lock = emu_file_lock(file);
-
-	return __atomic_load_n(&file->given, __ATOMIC_SEQ_CST) &&
-	       !fcntl(file->gpu->memory.fd, F_OFD_GETLK, &lock) && lock.l_type == F_UNLCK;
-}
-
-/* The position of such a file, which is not found again; 0: there is none. */
-static uint64_t given_up_take(struct emu_gpu *gpu)
-{
-	uint64_t position = 0;
-
-	pthread_mutex_lock(&gpu->lock);
-	EMU_FOR_EACH(item, &gpu->files) {
-		struct emu_file *file = EMU_ENTRY(item, struct emu_file, link);
-
-		if (!is_given_up(file))
-			continue;
-		__atomic_store_n(&file->given, false, __ATOMIC_SEQ_CST);
-		position = EMU_POSITION_MARK | file->id;
-		break;
-	}
-	pthread_mutex_unlock(&gpu->lock);
-	return position;
-}
 
 /* Something was closed, of which nobody has made sure what it means. */
 static bool is_uncertain(const struct emu_server *server)
@@ -71,20 +40,11 @@ static bool is_uncertain(const struct emu_server *server)
 
 void emu_server_sweep(struct emu_server *server, bool asked)
 {
-	uint64_t position;
-
 	if (!asked && !is_uncertain(server))
 		return;
 	/* Who comes while others are at it waits until they are done. */
 	pthread_mutex_lock(&server->sweeping);
-	while ((position = given_up_take(server->gpu))) {
-		struct emu_file *file = emu_file_get_at(position);
-
-		if (!file)
-			continue;
-		emu_file_retire(file);
-		emu_file_put(file);
-	}
+	emu_files_sweep(server->gpu);
 	pthread_mutex_unlock(&server->sweeping);
 }
 
@@ -138,23 +98,31 @@ static bool event_handle(struct emu_server *server, const struct epoll_event *ev
 	return true;
 }
 
-/* After any event the locks are looked at once more a moment later. */
+/* When to look again after a look; -1: there is no need. */
+static int delay_next(int delay_ms, bool something_happened)
+{
+	if (something_happened)
+		return AGAIN_MS;
+	return delay_ms < AGAIN_MOST_MS ? 2 * delay_ms : -1;
+}
+
 static void *thread_main(void *argument)
 {
 	struct emu_server *server = argument;
 	struct epoll_event events[EVENTS];
-	bool goes_on = true, again = false;
+	bool goes_on = true;
+	int delay_ms = -1;
 
 	while (goes_on) {
-		int n = epoll_wait(server->events, events, EVENTS, again ? AGAIN_MS : -1);
+		int n = epoll_wait(server->events, events, EVENTS, delay_ms);
 
-		again = n > 0;
-		if (again)
+		delay_ms = delay_next(delay_ms, n > 0);
+		if (n > 0)
 			__atomic_store_n(&server->uncertain, true, __ATOMIC_SEQ_CST);
 		for (int i = 0; i < n && goes_on; i++)
 			goes_on = event_handle(server, &events[i]);
 		emu_server_sweep(server, true);
-		if (!again)
+		if (delay_ms < 0)
 			__atomic_store_n(&server->uncertain, false, __ATOMIC_SEQ_CST);
 	}
 	return NULL;
@@ -244,6 +212,9 @@ VMKV_API int vmkv_emulator_serve(vmkv_emulator *emulator, const char *name, vmkv
 	server->gpu = (struct emu_gpu *)emulator;
 	server->events = server->closes = server->ending = -1;
 	server->may_spin = processors_are_several();
+	pthread_mutex_lock(&server->gpu->lock);
+	server->gpu->served = true;
+	pthread_mutex_unlock(&server->gpu->lock);
 	pthread_mutex_init(&server->lock, NULL);
 	pthread_mutex_init(&server->sweeping, NULL);
 	pthread_cond_init(&server->changed, NULL);

@@ -30,9 +30,7 @@ struct emu_connection {
 	struct emu_caller caller;
 };
 
-/* serve.c. As long as any of a file's descriptors is open, this lock is there. */
-struct flock emu_file_lock(const struct emu_file *file);
-/* Release the files whose last descriptor was closed. With `asked` even if no close was seen. */
+/* serve.c. Release the files whose last descriptor was closed. With `asked` even if no close was seen. */
 void emu_server_sweep(struct emu_server *server, bool asked);
 
 /* serve_connection.c: greet who connected, and answer in a thread of its own, which takes the connection

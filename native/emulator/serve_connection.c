@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -31,35 +32,14 @@ static void answer_fd(struct emu_connection *connection, int fd)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static int file_give(int fd)
-{
-	struct emu_file *file = emu_file_get(fd);
-	struct flock lock;
-	int error = 0;
-
-	if (!file)
-		return -errno;
-	lock = emu_file_lock(file);
-	if (fcntl(fd, F_OFD_SETLK, &lock))
-		error = -errno;
-	else
-		__atomic_store_n(&file->given, true, __ATOMIC_SEQ_CST);
-	emu_file_put(file);
-	return error;
-}
-
 static int file_open(struct emu_connection *connection, bool primary)
 {
 	int fd, error = emu_file_open(connection->server->gpu, primary, &fd);
 
 	if (error)
 		return error;
-	error = file_give(fd);
-	if (error)
-		(void)vmkv_emulator_close(fd);
-	else
-		answer_fd(connection, fd);
-	return error;
+	answer_fd(connection, fd);
+	return 0;
 }
 
 /* If the argument is long enough to have one. */
@@ -130,6 +110,19 @@ static int ioctl_answer(struct emu_connection *connection)
 	return result;
 }
 
+static int map_answer(const struct emu_connection *connection)
+{
+	const struct emu_channel *channel = connection->channel;
+	struct emu_file *file = emu_file_get_at(channel->position);
+	int result;
+
+	if (!file)
+		return -errno;
+	result = emu_gem_map_check(file, channel->request, channel->argument);
+	emu_file_put(file);
+	return result;
+}
+
 static int fdinfo_answer(const struct emu_connection *connection)
 {
 	struct emu_channel *channel = connection->channel;
@@ -143,6 +136,20 @@ static int fdinfo_answer(const struct emu_connection *connection)
 	return (int)length;
 }
 
+/* All VRAM is within the CPU's reach, so there is one number for both. */
+static int used_answer(const struct emu_connection *connection, enum emu_heap_kind kind)
+{
+	struct emu_channel *channel = connection->channel;
+	struct emu_gpu *gpu = connection->server->gpu;
+	uint64_t used;
+
+	pthread_mutex_lock(&gpu->lock);
+	emu_memory_sweep(gpu);
+	used = gpu->memory.heaps[kind].used_bytes;
+	pthread_mutex_unlock(&gpu->lock);
+	return snprintf((char *)channel->data, sizeof(channel->data), "%" PRIu64 "\n", used);
+}
+
 /* Answers that the program kept count as calls. */
 static void kept_uses_count(struct emu_connection *connection)
 {
@@ -152,12 +159,12 @@ static void kept_uses_count(struct emu_connection *connection)
 	struct emu_gpu *gpu = connection->server->gpu;
 
 	for (int i = 0; i < EMU_CONSTANTS; i++) {
-		uint64_t uses =
-		    __atomic_exchange_n(&connection->channel->kept_uses[i], 0, __ATOMIC_SEQ_CST);
+		uint64_t *kept = &connection->channel->kept_uses[i], uses;
 		uint32_t ioctl;
 
-		if (!uses)
+		if (!__atomic_load_n(kept, __ATOMIC_RELAXED))
 			continue;
+		uses = __atomic_exchange_n(kept, 0, __ATOMIC_SEQ_CST);
 		ioctl = emu_ioctl_index(emu_ioctl_find_name(names[i]));
 		pthread_mutex_lock(&gpu->lock);
 		gpu->counts.ioctls += uses;
@@ -175,8 +182,14 @@ static int request_answer(struct emu_connection *connection)
 		return file_open(connection, true);
 	case EMU_REQUEST_IOCTL:
 		return ioctl_answer(connection);
+	case EMU_REQUEST_MAP:
+		return map_answer(connection);
 	case EMU_REQUEST_FDINFO:
 		return fdinfo_answer(connection);
+	case EMU_REQUEST_VRAM_USED:
+		return used_answer(connection, EMU_HEAP_VRAM);
+	case EMU_REQUEST_GTT_USED:
+		return used_answer(connection, EMU_HEAP_GTT);
 	case EMU_REQUEST_CLOSED:
 		return 0;
 	default:

@@ -60,6 +60,8 @@ int emu_storage_init(struct emu_gpu *gpu)
 	if (memory->storage)
 		memory->storage->buddy = emu_buddy_create(pages);
 	if (memory->storage && memory->storage->buddy)
+		error = emu_left_init(gpu);
+	if (!error)
 		error = file_open(memory);
 	if (error)
 		emu_storage_fini(gpu);
@@ -74,6 +76,7 @@ void emu_storage_fini(struct emu_gpu *gpu)
 		(void)munmap(memory->view, memory->view_bytes);
 	if (memory->fd >= 0)
 		close(memory->fd);
+	emu_left_fini(gpu);
 	if (memory->storage)
 		emu_buddy_destroy(memory->storage->buddy);
 	free(memory->storage);
@@ -148,7 +151,15 @@ int emu_storage_take(struct emu_gpu *gpu, uint64_t bytes, bool dirty, uint64_t *
 
 	if (dirty && kept_take(storage, bytes, offset))
 		return 0;
+	if (dirty)
+		emu_left_review(gpu);
+	if (dirty && kept_take(storage, bytes, offset))
+		return 0;
 	error = emu_buddy_allocate_run(storage->buddy, bytes >> EMU_PAGE_SHIFT, &page);
+	if (error == -ENOSPC) {
+		emu_left_review(gpu);
+		error = emu_buddy_allocate_run(storage->buddy, bytes >> EMU_PAGE_SHIFT, &page);
+	}
 	if (error == -ENOSPC && storage->kept_count) {
 		kept_drop(gpu, 0);
 		error = emu_buddy_allocate_run(storage->buddy, bytes >> EMU_PAGE_SHIFT, &page);
@@ -156,8 +167,7 @@ int emu_storage_take(struct emu_gpu *gpu, uint64_t bytes, bool dirty, uint64_t *
 	if (error)
 		return -ENOMEM;
 	*offset = (page + FIRST_PAGE) << EMU_PAGE_SHIFT;
-	/* It is a hole unless a process still writes through a mapping of a buffer that it
-	 * freed. */
+	/* It is a hole, unless a process found where it is and maps it, though the buffer is gone. */
 	emu_storage_zero(gpu, *offset, bytes);
 	return 0;
 }

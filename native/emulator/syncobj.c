@@ -84,6 +84,7 @@ static void fence_set(struct emu_syncobj *syncobj, struct emu_fence *fence)
 	emu_fence_get(fence);
 	emu_fence_put(syncobj->fence);
 	syncobj->fence = fence;
+	emu_waits_submitted(syncobj);
 	pthread_cond_broadcast(&syncobj->gpu->changed); /* who waits for a submission */
 	emu_eventfds_submitted(syncobj);
 }
@@ -194,13 +195,11 @@ int emu_syncobj_fence(struct emu_syncobj *syncobj, uint64_t point, struct emu_fe
 
 /* ---- by handle ----------------------------------------------------------------------------------- */
 
-#define SUBMIT_TIMEOUT_NS 5000000000
-
 /* Until there is a fence; another thread may take the handle away meanwhile. */
 static int submit_wait(struct emu_syncobj *syncobj, uint64_t point, struct emu_fence **ret)
 {
 	struct emu_gpu *gpu = syncobj->gpu;
-	int64_t deadline = (int64_t)emu_now_ns() + SUBMIT_TIMEOUT_NS;
+	int64_t deadline = (int64_t)emu_now_ns() + EMU_SUBMIT_NS;
 	struct timespec time = { .tv_sec = deadline / 1000000000, .tv_nsec = deadline % 1000000000 };
 	int error, late = 0;
 

@@ -8,6 +8,7 @@
 #include "syncobj_array.h"
 
 struct wait {
+	struct emu_list link; /* in emu_jobs.waits */
 	struct emu_syncobj **syncobjs;
 	struct emu_fence **fences; /* references; NULL: not submitted yet */
 	uint64_t *points;
@@ -17,26 +18,39 @@ struct wait {
 };
 
 /* Take what is submitted by now; a fence that was taken stays, whatever becomes of the syncobj. */
+static void fence_take(struct wait *wait, uint32_t i)
+{
+	struct emu_fence *fence;
+
+	if (wait->fences[i] || emu_syncobj_fence(wait->syncobjs[i], wait->points[i], &fence))
+		return;
+	if (!fence) {
+		fence = emu_fence_signalled(wait->syncobjs[i]->gpu);
+		emu_fence_get(fence);
+	}
+	wait->fences[i] = fence;
+}
+
 static uint32_t fences_take(struct wait *wait)
 {
 	uint32_t missing = 0;
 
 	for (uint32_t i = 0; i < wait->count; i++) {
-		struct emu_fence *fence;
-
-		if (wait->fences[i])
-			continue;
-		if (emu_syncobj_fence(wait->syncobjs[i], wait->points[i], &fence)) {
-			missing++;
-			continue;
-		}
-		if (!fence) {
-			fence = emu_fence_signalled(wait->syncobjs[i]->gpu);
-			emu_fence_get(fence);
-		}
-		wait->fences[i] = fence;
+		fence_take(wait, i);
+		missing += !wait->fences[i];
 	}
 	return missing;
+}
+
+void emu_waits_submitted(const struct emu_syncobj *syncobj)
+{
+	EMU_FOR_EACH(item, &syncobj->gpu->jobs.waits) {
+		struct wait *wait = EMU_ENTRY(item, struct wait, link);
+
+		for (uint32_t i = 0; i < wait->count; i++)
+			if (wait->syncobjs[i] == syncobj)
+				fence_take(wait, i);
+	}
 }
 
 static bool fence_counts(const struct wait *wait, uint32_t i)
@@ -71,13 +85,13 @@ static int wait_run(struct emu_gpu *gpu, struct wait *wait)
 
 	if (fences_take(wait) && !may_miss)
 		return -EINVAL;
-	while (!is_over(wait)) {
-		if (late || emu_wait_is_vain(gpu))
-			return late ? -ETIME : -ENODEV;
+	emu_list_append(&gpu->jobs.waits, &wait->link);
+	while (!is_over(wait) && !late && !emu_wait_is_vain(gpu))
 		late = pthread_cond_timedwait(&gpu->changed, &gpu->lock, &deadline) == ETIMEDOUT;
-		fences_take(wait);
-	}
-	return 0;
+	emu_list_remove(&wait->link);
+	if (is_over(wait))
+		return 0;
+	return late ? -ETIME : -ENODEV;
 }
 
 static int wait_syncobjs(struct emu_file *file, struct wait *wait, uint64_t handles, uint64_t points)

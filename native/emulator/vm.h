@@ -55,7 +55,6 @@ struct emu_bo_va {
 struct emu_vm {
 	struct emu_gpu *gpu;
 	struct emu_file *file;
-	pid_t user_process; /* whose memory its USERPTR buffers are */
 	struct emu_mappings mappings;
 	uint64_t mapping_count;
 	struct emu_list freed;
@@ -106,11 +105,11 @@ struct emu_walk {
 	uint64_t physical;       /* of `address` */
 };
 void emu_page_table_walk(struct emu_vm *vm, uint64_t address, struct emu_walk *ret);
-/* Where an access of at most *bytes at a GPU address goes: *bytes becomes what lies in one piece.
- * 0, or -EFAULT after recording a fault on the file (INFO GPUVM_FAULT, counts, error text). *ret is
- * NULL (and 0 returned) where reads give zeros and writes are dropped: PRT, and freed memory
- * (counted). */
-int emu_vm_access(struct emu_vm *vm, uint64_t address, bool write, uint64_t *bytes, uint8_t **ret);
+/* Where an access of at most ret->bytes at a GPU address goes: ret->bytes becomes what lies in one
+ * piece. 0, or -EFAULT after recording a fault on the file (INFO GPUVM_FAULT, counts, error text).
+ * ret->memory is NULL (and 0 returned) where reads give zeros and writes are dropped: PRT, and freed
+ * memory (counted). */
+int emu_vm_access(struct emu_vm *vm, uint64_t address, bool write, struct emu_piece *ret);
 
 /* One piece of a page-table job's work: `count` entries of one table, from `first` on, the nth of
  * which becomes value + n * step. With a child, the one entry is a directory entry that names it.

@@ -53,12 +53,21 @@ static bool address_is_canonical(uint64_t address)
 	return !top || top == (1ULL << (65 - EMU_ADDRESS_BITS)) - 1;
 }
 
-int emu_vm_access(struct emu_vm *vm, uint64_t address, bool write, uint64_t *bytes, uint8_t **ret)
+/* Nobody has the memory behind an entry: how far that goes isn't known, a page at a time is right. */
+static uint64_t stale_access(struct emu_vm *vm, uint64_t address, bool write)
+{
+	vm->gpu->counts.stale_accesses++;
+	emu_error_set(vm->gpu, "stale access: %s at 0x%" PRIx64 ", whose memory was freed",
+	              write ? "write" : "read", address);
+	return EMU_PAGE_BYTES - (address & (EMU_PAGE_BYTES - 1));
+}
+
+int emu_vm_access(struct emu_vm *vm, uint64_t address, bool write, struct emu_piece *ret)
 {
 	uint64_t needed = write ? EMU_PTE_WRITABLE : EMU_PTE_READABLE, inside, run;
 	uint64_t backing = EMU_BACKED_AS_SAID;
 	struct emu_walk walk = { .bytes = 1ULL << EMU_ADDRESS_BITS };
-	uint8_t *memory;
+	struct emu_bo *bo = NULL;
 
 	if (address_is_canonical(address))
 		emu_page_table_walk(vm, address, &walk);
@@ -70,27 +79,26 @@ int emu_vm_access(struct emu_vm *vm, uint64_t address, bool write, uint64_t *byt
 		return -EFAULT;
 	}
 	inside = (address & ((1ULL << EMU_ADDRESS_BITS) - 1)) - walk.address;
-	if (*bytes > walk.bytes - inside)
-		*bytes = walk.bytes - inside;
-	*ret = NULL;
+	if (ret->bytes > walk.bytes - inside)
+		ret->bytes = walk.bytes - inside;
+	ret->memory = NULL;
+	ret->foreign = false;
 	if (walk.entry & EMU_PTE_PRT || backing == EMU_BACKED_BY_NOTHING)
 		return 0;
 	if (backing != EMU_BACKED_AS_SAID) {
-		*ret = vm->gpu->memory.view + backing + inside;
+		ret->memory = vm->gpu->memory.view + backing + inside;
 		return 0;
 	}
-	run = *bytes;
-	memory = emu_memory_at(vm->gpu, walk.physical + inside, &run, NULL);
-	if (!memory) {
-		/* How far nobody has it isn't known; a page at a time is right. */
-		run = EMU_PAGE_BYTES - (inside & (EMU_PAGE_BYTES - 1));
-		vm->gpu->counts.stale_accesses++;
-		emu_error_set(vm->gpu, "stale access: %s at 0x%" PRIx64 ", whose memory was freed",
-		              write ? "write" : "read", address);
+	run = ret->bytes;
+	ret->memory = emu_memory_at(vm->gpu, walk.physical + inside, &run, &bo);
+	if (!ret->memory)
+		run = stale_access(vm, address, write);
+	if (ret->bytes > run)
+		ret->bytes = run;
+	if (bo && bo->user_pointer) {
+		ret->foreign = true;
+		ret->process = bo->user_process;
 	}
-	if (*bytes > run)
-		*bytes = run;
-	*ret = memory;
 	return 0;
 }
 

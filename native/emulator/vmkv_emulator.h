@@ -95,7 +95,9 @@ VMKV_API int vmkv_emulator_create(const char *spec, char *error, size_t error_by
 VMKV_API void vmkv_emulator_destroy(vmkv_emulator *emulator);
 
 /* Open the card's render node: *fd is a descriptor of a new DRM file, with handles and a VM of its own.
- * Duplicates of it are the same file. */
+ * Duplicates of it are the same file. It goes by vmkv_emulator_close, or with the last close(2) of its
+ * descriptors, which is noticed when it matters: as memory or counts are asked for, as buffers are made and
+ * as files are opened. */
 VMKV_API int vmkv_emulator_open(vmkv_emulator *emulator, int *fd);
 
 /* The same with the card's primary node, as /dev/dri/card0 is one. Its first file is its master, which may

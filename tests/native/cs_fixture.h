@@ -27,9 +27,9 @@ struct bench {
 	uint32_t *words;
 };
 
-static inline struct bench bench_open(const char *kernel, const char *more)
+static inline struct bench bench_on(struct card card)
 {
-	struct bench bench = { .card = card_open(kernel, more) };
+	struct bench bench = { .card = card };
 
 	bench.fd = bench.card.fd;
 	bench.work = bo_create_in(bench.fd, WORK_BYTES, GTT, ALWAYS);
@@ -38,6 +38,11 @@ static inline struct bench bench_open(const char *kernel, const char *more)
 	bench.context = context_create(bench.fd);
 	settle(bench.fd);
 	return bench;
+}
+
+static inline struct bench bench_open(const char *kernel, const char *more)
+{
+	return bench_on(card_open(kernel, more));
 }
 
 static inline void bench_close(struct bench *bench)

@@ -103,6 +103,36 @@ static void look_at_texts(int fd)
 		fclose(file);
 }
 
+static long client_of(int fd)
+{
+	char path[64], text[256];
+	long client = -1;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+	file = fopen(path, "r");
+	while (file && fgets(text, sizeof(text), file))
+		(void)sscanf(text, "drm-client-id: %ld", &client);
+	if (file)
+		fclose(file);
+	return client;
+}
+
+/* Through its entry in /proc a file's node is opened once more. */
+static void look_at_nodes_again(int fd)
+{
+	struct stat status;
+	char path[64];
+	int again;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	again = open(path, O_RDWR);
+	status_print("again", fstat(again, &status), &status);
+	printf("another client %d\n", client_of(again) > 0 && client_of(again) != client_of(fd));
+	close(again);
+	printf("chmod %d %d\n", chmod(RENDER, 0666), chmod("/dev/dri/renderD129", 0666));
+}
+
 static void look_at_working_directory(void)
 {
 	char text[PATH_MAX];
@@ -132,6 +162,7 @@ int main(void)
 	look_at_directories();
 	look_at_links(fd);
 	look_at_texts(fd);
+	look_at_nodes_again(fd);
 	look_at_working_directory();
 	return 0;
 }

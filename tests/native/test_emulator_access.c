@@ -148,8 +148,7 @@ static void stale_memory_is_told_page_by_page(void)
 {
 	uint32_t bo = bo_create(fd, HUGE, 0), always = bo_create(fd, PAGE, ALWAYS);
 	struct emu_file *file = emu_file_get(fd);
-	uint64_t bytes = HUGE;
-	uint8_t *memory = (uint8_t *)file;
+	struct emu_piece piece = { .memory = (uint8_t *)file, .bytes = HUGE };
 
 	CHECK_EQ(va_map(fd, bo, 0, VA, 0, HUGE), 0);
 	settle(fd);
@@ -158,10 +157,10 @@ static void stale_memory_is_told_page_by_page(void)
 	pthread_mutex_unlock(&file->gpu->lock);
 	CHECK_EQ(bo_close(fd, bo), 0);
 	pthread_mutex_lock(&file->gpu->lock);
-	CHECK_EQ(emu_vm_access(file->vm, VA + 100, false, &bytes, &memory), 0);
+	CHECK_EQ(emu_vm_access(file->vm, VA + 100, false, &piece), 0);
 	pthread_mutex_unlock(&file->gpu->lock);
-	CHECK_EQ(bytes, PAGE - 100);
-	CHECK(memory == NULL);
+	CHECK_EQ(piece.bytes, PAGE - 100);
+	CHECK(piece.memory == NULL);
 	emu_file_put(file);
 	CHECK_EQ(cs_nop(&card, NULL, 0), 0);
 	CHECK_UNMAPPED(fd, VA);

@@ -108,6 +108,53 @@ static void who_was_master_may_drop_it_and_take_it_again(void)
 	CHECK_EQ(vmkv_emulator_close(b), 0);
 }
 
+/* Of two masters in turn, each has magic numbers from 1 on. */
+static void a_magic_is_for_the_master_of_its_file(void)
+{
+	bool is_admin = admin_set(true);
+	int first = primary_open(), its = primary_open(), second = primary_open(), later;
+	struct drm_auth auth = { 0 }, other = { 0 };
+
+	CHECK_EQ(emulated_call(its, DRM_IOCTL_GET_MAGIC, &auth), 0);
+	CHECK_EQ(auth.magic, 1);
+	if (is_admin) {
+		CHECK_EQ(emulated_call(first, DRM_IOCTL_DROP_MASTER, NULL), 0);
+		CHECK_EQ(emulated_call(second, DRM_IOCTL_SET_MASTER, NULL), 0);
+		CHECK_EQ(emulated_call(second, DRM_IOCTL_AUTH_MAGIC, &auth), -EINVAL);
+		later = primary_open();
+		CHECK_EQ(emulated_call(later, DRM_IOCTL_GET_MAGIC, &other), 0);
+		CHECK_EQ(other.magic, 1);
+		CHECK_EQ(emulated_call(second, DRM_IOCTL_AUTH_MAGIC, &other), 0);
+		CHECK_EQ(emulated_call(second, DRM_IOCTL_AUTH_MAGIC, &auth), -EINVAL);
+		CHECK_EQ(vmkv_emulator_close(later), 0);
+		/* Who was master has its own again. */
+		CHECK_EQ(emulated_call(second, DRM_IOCTL_DROP_MASTER, NULL), 0);
+		CHECK_EQ(emulated_call(first, DRM_IOCTL_SET_MASTER, NULL), 0);
+	}
+	CHECK_EQ(emulated_call(first, DRM_IOCTL_AUTH_MAGIC, &auth), 0);
+	CHECK_EQ(vmkv_emulator_close(first), 0);
+	CHECK_EQ(vmkv_emulator_close(its), 0);
+	CHECK_EQ(vmkv_emulator_close(second), 0);
+}
+
+static void a_magic_is_given_again_when_its_file_is_closed(void)
+{
+	int master = primary_open(), fds[3];
+	struct drm_auth auth = { 0 };
+
+	for (uint32_t i = 0; i < 3; i++) {
+		fds[i] = primary_open();
+		CHECK_EQ(emulated_call(fds[i], DRM_IOCTL_GET_MAGIC, &auth), 0);
+		CHECK_EQ(auth.magic, i + 1);
+	}
+	CHECK_EQ(vmkv_emulator_close(fds[1]), 0);
+	CHECK_EQ(emulated_call(master, DRM_IOCTL_GET_MAGIC, &auth), 0);
+	CHECK_EQ(auth.magic, 2);
+	CHECK_EQ(vmkv_emulator_close(fds[0]), 0);
+	CHECK_EQ(vmkv_emulator_close(fds[2]), 0);
+	CHECK_EQ(vmkv_emulator_close(master), 0);
+}
+
 static void render_nodes_know_nothing_of_masters(void)
 {
 	static const unsigned long requests[] = { DRM_IOCTL_SET_MASTER, DRM_IOCTL_DROP_MASTER,
@@ -227,6 +274,8 @@ int main(void)
 	RUN(the_first_file_is_the_master);
 	RUN(the_master_lets_others_be_authenticated_once);
 	RUN(who_was_master_may_drop_it_and_take_it_again);
+	RUN(a_magic_is_for_the_master_of_its_file);
+	RUN(a_magic_is_given_again_when_its_file_is_closed);
 	RUN(render_nodes_know_nothing_of_masters);
 	RUN(there_are_no_displays);
 	RUN(dumb_buffers_can_be_made_all_the_same);

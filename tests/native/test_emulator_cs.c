@@ -298,9 +298,8 @@ static void flags_of_a_point_to_signal_are_not_looked_at(void)
 	CHECK_EQ(syncobj_end(bench.fd, point.handle), 0);
 }
 
-static void ibs_for_ce_and_encrypted_ones_are_refused(void)
+static void encrypted_ibs_are_refused(void)
 {
-	CHECK_EQ(SUBMIT_IB(ib.flags = AMDGPU_IB_FLAG_CE), -EINVAL);
 	CHECK_EQ(SUBMIT_IB(ib.flags = AMDGPU_IB_FLAGS_SECURE), -EINVAL);
 	CHECK_EQ(SUBMIT_IB(ib.flags = AMDGPU_IB_FLAG_PREAMBLE | AMDGPU_IB_FLAG_EMIT_MEM_SYNC), 0);
 }
@@ -479,7 +478,7 @@ int main(void)
 	RUN(a_gang_may_wait_for_one_another);
 	RUN(all_of_a_gang_waits_for_its_dependencies);
 	RUN(flags_of_a_point_to_signal_are_not_looked_at);
-	RUN(ibs_for_ce_and_encrypted_ones_are_refused);
+	RUN(encrypted_ibs_are_refused);
 	RUN(the_ibs_of_a_submission_run_in_order);
 	RUN(the_user_fence_gets_the_number);
 	RUN(the_user_fence_lies_in_a_buffer_of_one_page);

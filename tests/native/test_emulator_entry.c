@@ -57,6 +57,42 @@ static void two_files_have_handles_of_their_own(void)
 	emulated_close(&card);
 }
 
+static uint64_t gtt_used(int fd)
+{
+	uint64_t used = 0;
+
+	CHECK_EQ(emulated_info(fd, (struct drm_amdgpu_info){ 0 }, AMDGPU_INFO_GTT_USAGE, &used,
+	                       sizeof(used)), 0);
+	return used;
+}
+
+static void the_last_plain_close_takes_a_file_along(void)
+{
+	struct emulated card = emulated_open("gfx1201?vram=64MiB");
+	union drm_amdgpu_gem_create made = { .in = { .bo_size = 1 << 20,
+		                                     .domains = AMDGPU_GEM_DOMAIN_GTT } };
+	union drm_amdgpu_gem_mmap map;
+	int other, twin;
+	void *view;
+
+	CHECK_EQ(vmkv_emulator_open(card.gpu, &other), 0);
+	CHECK_EQ(emulated_call(other, DRM_IOCTL_AMDGPU_GEM_CREATE, &made), 0);
+	map.in.handle = made.out.handle;
+	CHECK_EQ(emulated_call(other, DRM_IOCTL_AMDGPU_GEM_MMAP, &map), 0);
+	view = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, other, (off_t)map.out.addr_ptr);
+	CHECK(view != MAP_FAILED);
+	twin = dup(other);
+	close(other);
+	CHECK_EQ(gtt_used(card.fd), 1 << 20);
+	close(twin);
+	/* A mapping counts as a descriptor. */
+	CHECK_EQ(gtt_used(card.fd), 1 << 20);
+	munmap(view, 4096);
+	CHECK_EQ(gtt_used(card.fd), 0);
+	CHECK_EQ(emulated_stats(card.gpu).files, 1);
+	emulated_close(&card);
+}
+
 static void a_closed_file_is_gone_for_its_duplicates(void)
 {
 	struct emulated card = emulated_open(CARD);
@@ -298,6 +334,7 @@ int main(void)
 {
 	RUN(a_duplicate_is_the_same_file);
 	RUN(two_files_have_handles_of_their_own);
+	RUN(the_last_plain_close_takes_a_file_along);
 	RUN(a_closed_file_is_gone_for_its_duplicates);
 	RUN(a_card_taken_away_leaves_dead_descriptors);
 	RUN(cards_do_not_mix);

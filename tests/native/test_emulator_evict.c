@@ -421,6 +421,20 @@ static void dying_memory_can_be_had_by_others_behind_its_fences(void)
 	}
 }
 
+static void nothing_is_left_of_an_eviction(void)
+{
+	struct card card = card_sized("6.12", VRAM_MIB, 64, "");
+	uint32_t old = bo_create(card.fd, 32 * MIB, 0), new = bo_create(card.fd, 40 * MIB, 0);
+
+	CHECK_EQ(stats(&card).evictions, 1);
+	CHECK_EQ(bo_wait(card.fd, new), 0);
+	CHECK_EQ(bo_wait(card.fd, old), 0);
+	CHECK_EQ(bo_close(card.fd, new), 0);
+	CHECK_EQ(bo_close(card.fd, old), 0);
+	CHECK_EQ(stats(&card).fences, 0);
+	card_close(&card);
+}
+
 static void nothing_is_left_of_many_buffers(void)
 {
 	struct card card = card_sized("6.1", VRAM_MIB, 64, "");
@@ -469,6 +483,7 @@ int main(void)
 	RUN(a_buffer_that_is_unmapped_then_closed_may_go_too_early);
 	RUN(always_valid_buffers_are_safe_from_that);
 	RUN(dying_memory_can_be_had_by_others_behind_its_fences);
+	RUN(nothing_is_left_of_an_eviction);
 	RUN(nothing_is_left_of_many_buffers);
 	return 0;
 }

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "memory_fixture.h"
+#include "memory_parts.h"
 
 #define ANY_FLAGS                                                                                  \
 	(AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED | AMDGPU_GEM_CREATE_CPU_GTT_USWC |                  \
@@ -337,10 +338,21 @@ static void new_vram_of_later_kernels_is_zero(void)
 	CHECK_EQ(stale_bytes("7.2", VRAM, 0), 0);
 }
 
+/* Bytes of the machine's memory that the card takes, once it has looked what nobody has mapped. */
+static uint64_t machine_bytes(struct emu_gpu *gpu)
+{
+	struct stat status;
+
+	pthread_mutex_lock(&gpu->lock);
+	emu_left_review(gpu);
+	pthread_mutex_unlock(&gpu->lock);
+	CHECK_EQ(fstat(gpu->memory.fd, &status), 0);
+	return (uint64_t)status.st_blocks * 512;
+}
+
 static void what_others_left_is_bounded_by_the_heap(void)
 {
 	struct card card = card_sized("6.1", 32, 32, "");
-	struct stat status;
 	struct emu_file *file = emu_file_get(card.fd);
 
 	for (int i = 0; i < 40; i++) {
@@ -354,8 +366,7 @@ static void what_others_left_is_bounded_by_the_heap(void)
 		CHECK_EQ(bo_wait(card.fd, handle), 0);
 		CHECK_EQ(bo_close(card.fd, handle), 0);
 	}
-	CHECK_EQ(fstat(file->gpu->memory.fd, &status), 0);
-	CHECK((uint64_t)status.st_blocks * 512 <= 32 * MIB);
+	CHECK(machine_bytes(file->gpu) <= 32 * MIB);
 	emu_file_put(file);
 	card_close(&card);
 }
@@ -366,14 +377,12 @@ static void freed_memory_goes_back_to_the_machine(void)
 	uint32_t handle = bo_create(card.fd, 8 * MIB, 0);
 	uint8_t *view = bo_view(card.fd, handle, 8 * MIB);
 	struct emu_file *file = emu_file_get(card.fd);
-	struct stat status;
 
 	memset(view, 1, 8 * MIB);
 	CHECK_EQ(munmap(view, 8 * MIB), 0);
 	CHECK_EQ(bo_wait(card.fd, handle), 0);
 	CHECK_EQ(bo_close(card.fd, handle), 0);
-	CHECK_EQ(fstat(file->gpu->memory.fd, &status), 0);
-	CHECK_EQ(status.st_blocks, 0);
+	CHECK_EQ(machine_bytes(file->gpu), 0);
 	emu_file_put(file);
 	card_close(&card);
 }
@@ -399,8 +408,71 @@ static void clearing_never_undoes_what_the_process_wrote(void)
 	}
 }
 
+/* ---- buffers that go before their mappings --------------------------------------------------- */
+
+#define GONE 1000 /* more than may lie about */
+
+/* A buffer that is closed while mapped: what it held stays in the mapping, and is nobody else's. */
+static uint32_t *closed_map(int fd, uint32_t domains, uint32_t value)
+{
+	uint32_t bo = bo_create_in(fd, 4 * PAGE, domains, 0);
+	uint32_t *words = bo_view(fd, bo, 4 * PAGE);
+
+	words[0] = value;
+	words[4 * PAGE / 4 - 1] = value;
+	CHECK_EQ(bo_close(fd, bo), 0);
+	return words;
+}
+
+static void a_mapping_keeps_what_a_closed_buffer_held(void)
+{
+	FOR_EACH_KERNEL(kernel) {
+		struct card card = card_sized(kernel, 16, 16, "");
+		uint32_t *words[20];
+
+		for (uint32_t i = 0; i < 20; i++)
+			words[i] = closed_map(card.fd, i & 1 ? VRAM : GTT, i + 1);
+		/* More than the file has room for, so that what nobody has mapped is used again. */
+		for (uint32_t i = 0; i < GONE; i++) {
+			uint32_t bo = bo_create_in(card.fd, MIB, i & 1 ? VRAM : GTT, 0);
+			uint32_t *view = bo_view(card.fd, bo, MIB);
+
+			view[i] = ~0U;
+			munmap(view, MIB);
+			CHECK_EQ(bo_close(card.fd, bo), 0);
+		}
+		for (uint32_t i = 0; i < 20; i++) {
+			CHECK_EQ(words[i][0], i + 1);
+			CHECK_EQ(words[i][4 * PAGE / 4 - 1], i + 1);
+			munmap(words[i], 4 * PAGE);
+		}
+		card_close(&card);
+	}
+}
+
+/* What was mapped is given back after all. */
+static void memory_that_was_mapped_comes_back(void)
+{
+	struct card card = card_sized("6.12", 16, 16, "");
+	struct emu_file *file = emu_file_get(card.fd);
+	struct stat status;
+
+	for (uint32_t i = 0; i < GONE; i++) {
+		uint32_t *words = closed_map(card.fd, GTT, 1);
+
+		munmap(words, 4 * PAGE);
+	}
+	CHECK_EQ(fstat(file->gpu->memory.fd, &status), 0);
+	CHECK((uint64_t)status.st_blocks * 512 < GONE * 2 * PAGE);
+	CHECK_EQ(machine_bytes(file->gpu), 0);
+	emu_file_put(file);
+	card_close(&card);
+}
+
 int main(void)
 {
+	RUN(a_mapping_keeps_what_a_closed_buffer_held);
+	RUN(memory_that_was_mapped_comes_back);
 	RUN(each_kernel_takes_its_flags_and_no_others);
 	RUN(contiguous_vram_is_refused_everywhere);
 	RUN(encrypted_buffers_need_a_card_with_tmz);

@@ -120,6 +120,38 @@ static void kept_answers_are_for_those_who_may_ask(void)
 	child_run(kept_answers_are_asked);
 }
 
+/* ---- files that nobody has any more -------------------------------------------------------------- */
+
+/* The server is told of a close long before it means that the file has gone, as if who closes were kept
+ * from running in between. */
+static void late_closed(void)
+{
+	int fd = preload_open(false, O_CLOEXEC), other, error = 0;
+	uint64_t position = preload_position(fd);
+	struct flock lock = { .l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = (off_t)position,
+		              .l_len = 1 };
+	struct drm_syncobj_create made = { 0 };
+	char path[40];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	other = open(path, O_RDWR | O_CLOEXEC);
+	CHECK(other >= 0);
+	CHECK_EQ(close(other), 0);
+	usleep(50000);
+	CHECK_EQ(preload_ioctl(position, DRM_IOCTL_SYNCOBJ_CREATE, &made), 0);
+	CHECK_EQ(fcntl(fd, F_OFD_SETLK, &lock), 0);
+	for (int i = 0; i < 200 && !error; i++) {
+		usleep(10000);
+		error = preload_ioctl(position, DRM_IOCTL_SYNCOBJ_CREATE, &made);
+	}
+	CHECK_EQ(error, -ENODEV);
+}
+
+static void a_close_may_be_told_of_early(void)
+{
+	child_run(late_closed);
+}
+
 /* ---- descriptors --------------------------------------------------------------------------------- */
 
 static void eventfd_is_told(void)
@@ -156,6 +188,7 @@ int main(void)
 	CHECK_EQ(vmkv_emulator_serve(gpu, preload_settings.server, &server), 0);
 	RUN(masters_are_who_asks);
 	RUN(kept_answers_are_for_those_who_may_ask);
+	RUN(a_close_may_be_told_of_early);
 	RUN(eventfds_are_passed);
 	vmkv_emulator_serve_end(server);
 	CHECK_EQ(emulated_stats(gpu).files, 0);

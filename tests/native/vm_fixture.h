@@ -50,17 +50,24 @@ static inline int call(int fd, unsigned long request, void *argument)
 	return vmkv_emulator_ioctl(fd, request, argument) < 0 ? -errno : 0;
 }
 
-/* more: "" or "&vm_update=cpu" and the like. */
-static inline struct card card_open_sized(const char *kernel, const char *vram, const char *more)
+static inline struct card card_open_spec(const char *spec)
 {
 	struct card card = { .fd = -1 };
-	char spec[256], error[256] = "";
+	char error[256] = "";
 
-	snprintf(spec, sizeof(spec), "gfx1201?kernel=%s&vram=%s&gtt=1GiB%s", kernel, vram, more);
 	if (vmkv_emulator_create(spec, error, sizeof(error), &card.gpu))
 		CHECK_FAIL("%s: %s", spec, error);
 	CHECK_EQ(vmkv_emulator_open(card.gpu, &card.fd), 0);
 	return card;
+}
+
+/* more: "" or "&vm_update=cpu" and the like. */
+static inline struct card card_open_sized(const char *kernel, const char *vram, const char *more)
+{
+	char spec[256];
+
+	snprintf(spec, sizeof(spec), "gfx1201?kernel=%s&vram=%s&gtt=1GiB%s", kernel, vram, more);
+	return card_open_spec(spec);
 }
 
 static inline struct card card_open(const char *kernel, const char *more)

@@ -247,6 +247,7 @@ int preload_open(bool primary, int flags)
 	return result;
 }
 
+/* The owner of the pool has the same memory, also in a child of vfork. */
 int preload_self_copy(void *local_bytes, void *remote_bytes, size_t n, bool in)
 {
 	struct iovec local = { local_bytes, n }, remote = { remote_bytes, n };
@@ -254,7 +255,7 @@ int preload_self_copy(void *local_bytes, void *remote_bytes, size_t n, bool in)
 
 	if (!in)
 		return preload_self_write(&local, &remote, 1);
-	done = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
+	done = process_vm_readv(owner, &local, 1, &remote, 1, 0);
 	if (done == (ssize_t)n)
 		return 0;
 	if (done >= 0 || (errno != EPERM && errno != ENOSYS))
@@ -271,7 +272,7 @@ int preload_self_write(struct iovec *from, struct iovec *to, int n)
 		all += (ssize_t)from[i].iov_len;
 	if (!all)
 		return 0;
-	done = process_vm_writev(getpid(), from, (unsigned long)n, to, (unsigned long)n, 0);
+	done = process_vm_writev(owner, from, (unsigned long)n, to, (unsigned long)n, 0);
 	if (done == all)
 		return 0;
 	if (done >= 0 || (errno != EPERM && errno != ENOSYS))
@@ -325,21 +326,9 @@ static void ioctl_prepare(struct emu_channel *channel, uint64_t position, unsign
 	channel->position = position;
 	channel->request = request;
 	channel->argument = (uint64_t)(uintptr_t)argument;
-	channel->answers_fd = channel->written = channel->collects = 0;
-}
-
-static int ioctl_run(struct connection *connection)
-{
-	struct emu_channel *channel = connection->channel;
-	const struct emu_fd_field *field = emu_fd_field_find(channel->request);
-	int result, error;
-
-	argument_send(connection, field);
-	result = connection_run(connection);
-	if (connection->broken)
-		return result;
-	error = argument_receive(connection, field);
-	return error ? error : result;
+	channel->answers_fd = channel->written = channel->outputs_bytes = 0;
+	/* To write here is cheaper for this process than for the server. */
+	channel->collects = EMU_IS_SAME_IOCTL(request, DRM_IOCTL_AMDGPU_INFO);
 }
 
 /* What the answer writes besides the argument. */
@@ -360,6 +349,22 @@ static int outputs_receive(const struct emu_channel *channel)
 		at += output.bytes;
 	}
 	return 0;
+}
+
+static int ioctl_run(struct connection *connection)
+{
+	struct emu_channel *channel = connection->channel;
+	const struct emu_fd_field *field = emu_fd_field_find(channel->request);
+	int result, error;
+
+	argument_send(connection, field);
+	result = connection_run(connection);
+	if (connection->broken)
+		return result;
+	error = outputs_receive(channel);
+	if (!error)
+		error = argument_receive(connection, field);
+	return error ? error : result;
 }
 
 /* A question whose answer is kept from here on. */
@@ -409,6 +414,22 @@ int preload_ioctl(uint64_t position, unsigned long request, void *argument)
 	return result;
 }
 
+int preload_map_check(uint64_t position, uint64_t offset, uint64_t bytes)
+{
+	struct connection single, *connection;
+	int result = connection_get(&single, &connection);
+
+	if (result)
+		return result;
+	connection->channel->kind = EMU_REQUEST_MAP;
+	connection->channel->position = position;
+	connection->channel->request = offset;
+	connection->channel->argument = bytes;
+	result = connection_run(connection);
+	connection_put(connection);
+	return result;
+}
+
 void preload_closed(void)
 {
 	struct connection single, *connection;
@@ -425,14 +446,14 @@ void preload_closed(void)
 	errno = saved;
 }
 
-int preload_fdinfo(uint64_t position, char *text, size_t bytes)
+int preload_text(enum emu_request kind, uint64_t position, char *text, size_t bytes)
 {
 	struct connection single, *connection;
 	int result = connection_get(&single, &connection);
 
 	if (result)
 		return result;
-	connection->channel->kind = EMU_REQUEST_FDINFO;
+	connection->channel->kind = kind;
 	connection->channel->position = position;
 	result = connection_run(connection);
 	if (result > 0 && (size_t)result >= bytes)

@@ -15,9 +15,10 @@
 
 #include "protocol.h"
 
-#define EMU_SPIN_NS 10000
+/* Longer than a wake-up takes: or two sides that sleep by turns, after some delay, would go on like that. */
+#define EMU_SPIN_NS 100000
 #define EMU_LOOKS 32 /* between two looks at the clock */
-#define EMU_SKIPS_MOST 1024
+#define EMU_SKIPS_MOST 64
 
 /* Looking is worth it while the other side has a processor of its own. Each time that it was in vain, it is
  * left out for longer: on a busy machine it would keep the other side from running. */

@@ -14,7 +14,7 @@
 
 #include "preload.h"
 
-#define FDINFO_BYTES 16384
+#define TEXT_BYTES 16384
 
 static int fail(int error)
 {
@@ -59,21 +59,23 @@ static int fdinfo_write(int to, const char *path)
 	return error;
 }
 
-static int fdinfo_open(const char *path, int flags)
+/* A file that holds what the server says now. */
+static int text_open(enum emu_request kind, const char *path, int flags)
 {
-	uint64_t position = preload_proc_position(path);
-	char text[FDINFO_BYTES];
+	bool is_fdinfo = kind == EMU_REQUEST_FDINFO;
+	uint64_t position = is_fdinfo ? preload_proc_position(path) : 0;
+	char text[TEXT_BYTES];
 	int fd, error;
 
 	if ((flags & O_ACCMODE) != O_RDONLY)
 		return fail(EACCES);
-	error = preload_fdinfo(position, text, sizeof(text));
+	error = preload_text(kind, position, text, sizeof(text));
 	if (error < 0)
 		return fail(-error);
-	fd = memfd_create("fdinfo", flags & O_CLOEXEC ? MFD_CLOEXEC : 0);
+	fd = memfd_create("vmkv-text", flags & O_CLOEXEC ? MFD_CLOEXEC : 0);
 	if (fd < 0)
 		return -1;
-	error = fdinfo_write(fd, path);
+	error = is_fdinfo ? fdinfo_write(fd, path) : 0;
 	if (!error && dprintf(fd, "%s", text) < 0)
 		error = -EIO;
 	if (!error && lseek(fd, 0, SEEK_SET) < 0)
@@ -95,7 +97,11 @@ int preload_open_at(int dirfd, const char *path, int flags, mode_t mode)
 	case PRELOAD_PRIMARY:
 		return node_open(view == PRELOAD_PRIMARY, found, flags);
 	case PRELOAD_FDINFO:
-		return fdinfo_open(found, flags);
+		return text_open(EMU_REQUEST_FDINFO, found, flags);
+	case PRELOAD_VRAM_USED:
+	case PRELOAD_GTT_USED:
+		return text_open(view == PRELOAD_VRAM_USED ? EMU_REQUEST_VRAM_USED
+		                                           : EMU_REQUEST_GTT_USED, found, flags);
 	case PRELOAD_TREE:
 		return (int)syscall(SYS_openat, AT_FDCWD, found, flags, mode);
 	default:

@@ -3,7 +3,9 @@
  * stat(2) in all its forms, and access(2). The kernel's struct stat is libc's on machines of 64 bits.
  */
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
@@ -40,7 +42,7 @@ static int status_get(int dirfd, const char *path, struct stat *status, int flag
 
 	if (!preload_settings.server[0] || !path)
 		return (int)syscall(SYS_newfstatat, dirfd, path, status, flags);
-	result = (int)syscall(SYS_newfstatat, dirfd, preload_path(path, buffer), status, flags);
+	result = (int)syscall(SYS_newfstatat, dirfd, preload_path_at(dirfd, path, buffer), status, flags);
 	if (result || !S_ISREG(status->st_mode))
 		return result;
 	if (preload_is_node(status->st_dev, status->st_ino, &primary)) {
@@ -161,7 +163,7 @@ HOOK int statx(int dirfd, const char *restrict path, int flags, unsigned int mas
 {
 	char buffer[PATH_BYTES];
 	struct stat status;
-	int result = (int)syscall(SYS_statx, dirfd, preload_path(path, buffer), flags, mask, ret);
+	int result = (int)syscall(SYS_statx, dirfd, preload_path_at(dirfd, path, buffer), flags, mask, ret);
 
 	if (result || !preload_settings.server[0] || !S_ISREG(ret->stx_mode) ||
 	    status_get(dirfd, path, &status, flags & (AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW)) ||
@@ -177,6 +179,22 @@ HOOK int statx(int dirfd, const char *restrict path, int flags, unsigned int mas
 	return 0;
 }
 
+/* ---- the kind of file system ----------------------------------------------------------------- */
+
+HOOK int fstatfs(int fd, struct statfs *ret)
+{
+	int result = (int)syscall(SYS_fstatfs, fd, ret);
+
+	if (!result && preload_fd_is_sys(fd))
+		ret->f_type = SYSFS_MAGIC;
+	return result;
+}
+
+HOOK int fstatfs64(int fd, struct statfs64 *ret)
+{
+	return fstatfs(fd, (struct statfs *)ret);
+}
+
 /* ---- access ---------------------------------------------------------------------------------- */
 
 HOOK int access(const char *path, int mode)
@@ -189,7 +207,7 @@ HOOK int access(const char *path, int mode)
 HOOK int faccessat(int dirfd, const char *path, int mode, int flags)
 {
 	char buffer[PATH_BYTES];
-	const char *found = preload_path(path, buffer);
+	const char *found = preload_path_at(dirfd, path, buffer);
 
 	if (!flags)
 		return (int)syscall(SYS_faccessat, dirfd, found, mode);

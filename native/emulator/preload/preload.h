@@ -27,8 +27,10 @@
 /* Each returns 0 or more, or a negative errno. */
 int preload_open(bool primary, int flags); /* a new descriptor */
 int preload_ioctl(uint64_t position, unsigned long request, void *argument);
+int preload_map_check(uint64_t position, uint64_t offset, uint64_t bytes);
 void preload_closed(void); /* a DRM file's descriptor was closed */
-int preload_fdinfo(uint64_t position, char *text, size_t bytes);
+/* A text of the server's, such as EMU_REQUEST_FDINFO; its length. */
+int preload_text(enum emu_request kind, uint64_t position, char *text, size_t bytes);
 
 /* The position of a DRM file's descriptor; 0: it is none. */
 uint64_t preload_position(int fd);
@@ -59,12 +61,19 @@ enum preload_view {
 	PRELOAD_RENDER, /* the nodes */
 	PRELOAD_PRIMARY,
 	PRELOAD_FDINFO, /* of a process's DRM file */
+	PRELOAD_VRAM_USED, /* files of the card's that change */
+	PRELOAD_GTT_USED,
 };
 
 /* The path to use instead: `path` itself, or one in `buffer`. */
 const char *preload_view(int dirfd, const char *path, char buffer[PATH_BYTES], enum preload_view *ret);
 /* The same where a node needs no attention. */
 const char *preload_path(const char *path, char buffer[PATH_BYTES]);
+const char *preload_path_at(int dirfd, const char *path, char buffer[PATH_BYTES]);
+/* The same of a directory whose names are read. */
+const char *preload_listing(const char *path, char buffer[PATH_BYTES]);
+/* Whether what is open belongs to the tree's part of /sys. */
+bool preload_fd_is_sys(int fd);
 /* Take the tree off a path that the system tells, in place. */
 void preload_path_hide(char *path);
 /* Whether the placeholder of a node is meant. */

@@ -26,7 +26,10 @@ enum emu_request {
 	EMU_REQUEST_OPEN_PRIMARY,
 	EMU_REQUEST_IOCTL,
 	EMU_REQUEST_CLOSED, /* a descriptor of some DRM file was closed */
+	EMU_REQUEST_MAP, /* may a file be mapped, at the offset `request`, `argument` bytes long? */
 	EMU_REQUEST_FDINFO, /* the text that a file's fdinfo ends with, into data */
+	EMU_REQUEST_VRAM_USED, /* what the files of that name in /sys say, into data */
+	EMU_REQUEST_GTT_USED,
 };
 
 enum emu_channel_state { EMU_CHANNEL_IDLE, EMU_CHANNEL_REQUESTED, EMU_CHANNEL_ANSWERED, EMU_CHANNEL_GONE };

@@ -22,6 +22,8 @@ static const char *const shown[] = {
 	"/sys/dev/char/226:0", "/sys/bus/pci",     "/sys/module/amdgpu",
 };
 
+/* All that is in it is listed, though only what stands above is in the tree. */
+#define LISTED "/sys/class"
 #define CARD_DIRECTORY "/sys/devices/pci0000:00/"
 
 static bool is_below(const char *path, const char *directory)
@@ -93,6 +95,35 @@ void preload_path_hide(char *path)
 		memmove(path, path + length, strlen(path + length) + 1);
 }
 
+const char *preload_listing(const char *path, char buffer[PATH_BYTES])
+{
+	size_t length = preload_settings.tree_length;
+
+	if (preload_settings.server[0] && path && !strncmp(path, "/sys", 4)) {
+		memcpy(buffer, preload_settings.tree, length);
+		if (path_tidy(path, buffer + length, PATH_BYTES - length) &&
+		    (!strcmp(buffer + length, LISTED) || !strcmp(buffer + length, LISTED "/")))
+			return buffer;
+	}
+	return preload_path(path, buffer);
+}
+
+bool preload_fd_is_sys(int fd)
+{
+	char link[40], path[PATH_BYTES];
+	size_t length = preload_settings.tree_length;
+	long n;
+
+	if (!preload_settings.server[0])
+		return false;
+	snprintf(link, sizeof(link), SELF "fd/%d", fd);
+	n = syscall(SYS_readlinkat, AT_FDCWD, link, path, sizeof(path) - 1);
+	if (n <= (long)length)
+		return false;
+	path[n] = '\0';
+	return !strncmp(path, preload_settings.tree, length) && is_below(path + length, "/sys");
+}
+
 /* ---- /proc ----------------------------------------------------------------------------------- */
 
 static bool is_number(const char *text)
@@ -136,12 +167,24 @@ uint64_t preload_proc_position(const char *path)
 	return EMU_POSITION_IS_MARKED(position) ? position : 0;
 }
 
+/* A descriptor's entry opens its node once more. */
+static enum preload_view proc_view(const char *path)
+{
+	uint64_t position = preload_proc_position(path);
+
+	if (!position)
+		return PRELOAD_REAL;
+	if (strstr(path, "/fdinfo/"))
+		return PRELOAD_FDINFO;
+	return position & EMU_POSITION_PRIMARY ? PRELOAD_PRIMARY : PRELOAD_RENDER;
+}
+
 /* ---- any path -------------------------------------------------------------------------------- */
 
 /* One below a directory that is open, or the working one: where that is. */
 static const char *relative_view(int dirfd, const char *path, char *buffer, enum preload_view *ret)
 {
-	char link[40];
+	char link[40], whole[PATH_BYTES];
 	long n;
 
 	if (dirfd == AT_FDCWD && !preload_settings.cwd_in_tree)
@@ -150,26 +193,31 @@ static const char *relative_view(int dirfd, const char *path, char *buffer, enum
 		strcpy(link, SELF "cwd");
 	else
 		snprintf(link, sizeof(link), SELF "fd/%d", dirfd);
-	n = syscall(SYS_readlinkat, AT_FDCWD, link, buffer, PATH_BYTES - 1);
-	if (n <= 0 || (size_t)n + strlen(path) + 2 > PATH_BYTES)
+	n = syscall(SYS_readlinkat, AT_FDCWD, link, whole, sizeof(whole) - 1);
+	if (n <= 0 || (size_t)n + strlen(path) + 2 > sizeof(whole))
 		return path;
-	buffer[n] = '/';
-	strcpy(buffer + n + 1, path);
-	if (is_below(buffer, preload_settings.tree))
+	whole[n] = '/';
+	strcpy(whole + n + 1, path);
+	if (is_below(whole, preload_settings.tree))
 		*ret = PRELOAD_TREE;
-	else if (preload_proc_position(buffer) && strstr(buffer, "/fdinfo/"))
-		*ret = PRELOAD_FDINFO;
+	else if (absolute_view(whole, buffer, ret) == buffer)
+		return buffer;
 	else
-		return path;
-	return buffer;
+		*ret = proc_view(whole);
+	return *ret == PRELOAD_REAL ? path : strcpy(buffer, whole);
 }
 
 /* A node may be behind a link. */
 static enum preload_view tree_view(const char *path)
 {
+	const char *name = strrchr(path, '/') + 1;
 	struct stat status;
 	bool primary;
 
+	if (!strcmp(name, "mem_info_vram_used") || !strcmp(name, "mem_info_vis_vram_used"))
+		return PRELOAD_VRAM_USED;
+	if (!strcmp(name, "mem_info_gtt_used"))
+		return PRELOAD_GTT_USED;
 	if (syscall(SYS_newfstatat, AT_FDCWD, path, &status, 0) ||
 	    !preload_is_node(status.st_dev, status.st_ino, &primary))
 		return PRELOAD_TREE;
@@ -188,8 +236,8 @@ const char *preload_view(int dirfd, const char *path, char buffer[PATH_BYTES], e
 		found = relative_view(dirfd, path, buffer, ret);
 	else if (strncmp(path, "/proc/", 6))
 		found = absolute_view(path, buffer, ret);
-	else if (strstr(path, "/fdinfo/") && preload_proc_position(path))
-		*ret = PRELOAD_FDINFO;
+	else
+		*ret = proc_view(path);
 	if (*ret == PRELOAD_TREE)
 		*ret = tree_view(found);
 	errno = saved;
@@ -203,4 +251,17 @@ const char *preload_path(const char *path, char buffer[PATH_BYTES])
 	if (!preload_settings.server[0] || !path)
 		return path;
 	return *path == '/' ? absolute_view(path, buffer, &view) : path;
+}
+
+const char *preload_path_at(int dirfd, const char *path, char buffer[PATH_BYTES])
+{
+	enum preload_view view = PRELOAD_REAL;
+	int saved = errno;
+	const char *found;
+
+	if (!preload_settings.server[0] || dirfd == AT_FDCWD || !path || !*path || *path == '/')
+		return preload_path(path, buffer);
+	found = relative_view(dirfd, path, buffer, &view);
+	errno = saved;
+	return view == PRELOAD_TREE ? found : path;
 }
