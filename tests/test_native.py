@@ -140,6 +140,8 @@ ON_CARDS: list[tuple[str, str, str, tuple[str, ...]]] = [
     (ADDRESS, "test_faults", IDENTITY, ()),
     (ADDRESS, "test_threads", CARD, ()),
     (ADDRESS, "test_emulated_leaks", CARD, ("100000",)),
+    *((ADDRESS, f"test_publish{name}", CARD, arguments)
+      for name, arguments in (("", ()), ("_kill", ("100",)), ("_model", ()), ("_stop", ()))),
     # Contents are read by the copy engine alone.
     *((ADDRESS, "test_model", device, ("--operations", "4400"))
       for device in (CARD, OLD, NEW, BY_BUFFER, f"{CARD}&slabs=listed", f"{CARD}&seed=1")),
