@@ -101,6 +101,31 @@ def test_wrong_section(name: str, directory: Path) -> None:
     assert re.search(message, failure(PID))
 
 
+# A file with a hole in it can say so, and takes no room.
+@pytest.mark.parametrize("name", ["slab", "place", "live"])
+def test_section_that_would_take_all_memory(name: str, directory: Path) -> None:
+    data, (number,) = (
+        bytearray(forged().to_bytes()),
+        [number for number, (section, _) in layout.SECTIONS.items() if section == name],
+    )
+    table, size = table_of(data), 8 << 30
+    table["offset"][table["id"] == number] = -(-len(data) // 64) * 64
+    table["count"][table["id"] == number] = 1 << 18
+    table["entry_bytes"][table["id"] == number] = 4096
+    np.frombuffer(data, layout.dtype("header"), 1)["file_bytes"] = size
+    os.truncate(forged().write(directory, bytes(data)), size)
+    assert f"262,144 {name} entries, more than any cache's" in failure(PID)
+
+
+def test_slab_that_would_take_all_memory(directory: Path) -> None:
+    file = forged()
+    path = file.write(directory)
+    file.header["page_bytes"], file.header["slab_pages"] = 4096, 1 << 26
+    file.header["slab_bytes"] = 4096 << 26
+    path.write_bytes(file.to_bytes())
+    assert "slabs of 67,108,864 pages, more than any cache's" in failure(PID)
+
+
 @pytest.mark.parametrize(
     ("section", "field", "value", "message"),
     [
@@ -269,6 +294,20 @@ def test_name_that_would_write_to_the_terminal(directory: Path) -> None:
     assert "\x1b" not in result.stdout
     assert "?]0;gotcha?" in result.stdout
     assert "?[2J: it has 0 bytes" in result.stdout
+
+
+@pytest.mark.parametrize("name", ["x[bold]", "a[/b]", ":smile:"])
+def test_name_that_means_something_to_what_draws_tables(name: str, directory: Path) -> None:
+    file = forged()
+    file.header["program"] = file.header["driver"] = name.encode()
+    file.header["device"] = f"{name}?vram={name}".encode()
+    path = file.write(directory)
+    for arguments in ((), (PID,)):
+        shown = stats(*arguments)
+        assert shown.exit_code == 0
+        assert name in shown.stdout
+    row = next(line for line in stats().stdout.splitlines() if line.startswith(path.stem))
+    assert row.split()[1:3] == [name, f"{name}?vram={name}"]
 
 
 def test_file_that_is_cut_while_it_is_open(directory: Path) -> None:

@@ -349,6 +349,33 @@ def test_trace_that_was_killed_loads(directory: Path, tmp_path: Path, follower: 
     assert len(json.loads(whole + "]")) > 10
 
 
+def test_trace_that_is_interrupted_while_it_is_written(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = forged()
+    for number in range(100):
+        add_event(file, "budget", bytes=number)
+    file.write(directory)
+    path, written = tmp_path / "t.json", 0
+    dumps = json.dumps
+
+    def interrupt(entry: Any, **options: Any) -> str:
+        nonlocal written
+        written += 1
+        if written == 40:
+            signal.raise_signal(signal.SIGINT)
+        return dumps(entry, **options)
+
+    monkeypatch.setattr("vmkv.published.chrome_trace.json.dumps", interrupt)
+    result = stats(PID, "--trace", path, "--for", 3600)
+    assert result.exit_code == 0
+    told = re.search(r"(\d+) events", result.stderr)
+    assert told
+    assert int(told[1]) == int(file.sections["state"]["events"][0, 0])
+    serials = [entry["args"].get("serial") for entry in check_trace(path)]
+    assert [serial for serial in serials if serial] == list(range(1, int(told[1]) + 1))
+
+
 def test_trace_that_cannot_be_written(directory: Path, tmp_path: Path) -> None:
     forged().write(directory)
     result = stats(PID, "--trace", tmp_path / "no" / "t.json")

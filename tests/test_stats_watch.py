@@ -438,6 +438,8 @@ def test_picture_of_a_damaged_file(directory: Path, tmp_path: Path) -> None:
         (("1", "--picture", "a.svg", "--trace", "t.json"), "don't go together"),
         (("--interval", "1"), "--interval goes with"),
         (("--for", "1"), "--for goes with"),
+        (("--watch", "--for", "nan"), "'nan' is no number of seconds"),
+        (("--watch", "--for", "1", "--interval", "nan"), "'nan' is no number of seconds"),
         (("--picture", "card.gif"), "is no picture's name"),
         (("--prometheus", "metrics.txt"), "neither a port nor a file that ends in .prom"),
         (("--prometheus", "0"), "a port is 1 to 65535"),

@@ -53,8 +53,8 @@ zsh and fish, once they have been told so:
 """
 
 _ENVIRONMENT = (
-    ("VMKV_STATS", "1: an engine's caches are shared with vmkv stats, 0: they are not, unless the "
-     "engine says otherwise itself."),
+    ("VMKV_STATS", "1: an engine's caches are shared with vmkv stats, unless it says otherwise "
+     "itself; 0: none is, whatever it says."),
     ("XDG_RUNTIME_DIR", "Where caches are shared: in vmkv/ there."),
     ("NO_COLOR", "Set: nothing is coloured."),
 )  # fmt: skip

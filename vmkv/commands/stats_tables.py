@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import click
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 
-from vmkv.commands.printing import facts_table, print_whole
+from vmkv.commands.printing import facts_table
 from vmkv.published import Mapping, Snapshot, Spot, figures
 from vmkv.published.words import condition, duration, shape
 from vmkv.sizes import count, human
@@ -37,12 +38,17 @@ class Details:
         )
 
 
+def _padded(text: str, width: int, left: bool) -> str:
+    room = " " * (width - cell_len(text))
+    return text + room if left else room + text
+
+
 class Printer:
     """Prints to stdout; `exact`: bytes as they are, instead of with units."""
 
     def __init__(self, *, exact: bool) -> None:
         self._exact = exact
-        self._console = Console(highlight=False)
+        self._console = Console(highlight=False, emoji=False)
 
     def size(self, value: int | None) -> str:
         """A number of bytes."""
@@ -53,17 +59,20 @@ class Printer:
     def _say(self, text: str, style: str | None = None) -> None:
         self._console.print(text, style=style, markup=False, soft_wrap=True)
 
-    def _table(self, titles: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    def _table(self, titles: Sequence[str], rows: Iterable[Iterable[str]]) -> None:
         """Titles that begin with < are of texts; the others are of numbers, and to the right."""
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-        for title in titles:
-            text = title.startswith("<")
-            table.add_column(
-                title.removeprefix("<"), justify="left" if text else "right", no_wrap=True
-            )
-        for row in rows:
-            table.add_row(*row)
-        print_whole(self._console, table)
+        # There can be a million rows, and rich takes a millisecond for one.
+        names = [title.removeprefix("<") for title in titles]
+        left = [title.startswith("<") for title in titles]
+        cells = [list(row) for row in rows]
+        widths = [max(map(cell_len, column)) for column in zip(names, *cells, strict=True)]
+
+        def line(row: list[str]) -> str:
+            return "  ".join(map(_padded, row, widths, left)).rstrip()
+
+        self._say(line(names), "bold")
+        for row in cells:
+            click.echo(line(row))
 
     # ---- all caches -------------------------------------------------------------------------
 

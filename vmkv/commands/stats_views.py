@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from types import FrameType
+from typing import Any, TextIO, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -56,6 +59,18 @@ class Views:
         return [name for name, given in told.items() if given]
 
 
+class _Seconds(click.FloatRange):
+    """No range of click's keeps out what is no number at all."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is no number of seconds.", param, ctx)
+        return seconds
+
+
 def view_options(command: Command) -> Command:
     """Options for the parameter `views`: each is one of its fields."""
     options = [
@@ -81,14 +96,14 @@ def view_options(command: Command) -> Command:
         ),
         click.option(
             "--interval",
-            type=click.FloatRange(0.02, 86400),
+            type=_Seconds(0.02, 86400),
             metavar="SECONDS",
             help="Between looks. [default: 0.5 for --watch, 0.1 for --follow and --trace]",
         ),
         click.option(
             "--for",
             "seconds",
-            type=click.FloatRange(0, 86400 * 365),
+            type=_Seconds(0, 86400 * 365),
             metavar="SECONDS",
             help="End then. [default: when interrupted, or when PID has closed its caches]",
         ),
@@ -170,6 +185,23 @@ def _until_interrupted() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         click.echo("", err=True)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """What is begun here is done before an interrupt counts."""
+    handler = signal.getsignal(signal.SIGINT)
+    came: list[tuple[int, FrameType | None]] = []
+    if not callable(handler):  # it is ignored
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *told: came.append(told))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if came:
+        handler(*came[0])
 
 
 # ---- a screen and a picture -------------------------------------------------------------------
@@ -281,7 +313,7 @@ def _follow(watched: Watched, views: Views, as_json: bool) -> None:
         if views.trace is not None:
             file = stack.enter_context(views.trace.open("w", encoding="utf-8"))
             trace = TraceWriter(file)
-            stack.callback(trace.end)
+            stack.callback(_end, trace, file)
         out = _Events(trace, printed=views.follow, as_json=as_json)
         with _until_interrupted():
             for _ in _ticks(views, _SECONDS["follow"]):
@@ -290,6 +322,12 @@ def _follow(watched: Watched, views: Views, as_json: bool) -> None:
                     break
         if trace is not None and not as_json:
             click.echo(f"{views.trace}: {count(out.events, 'event')}", err=True)
+
+
+def _end(trace: TraceWriter, file: TextIO) -> None:
+    with _uninterrupted():
+        trace.end()
+        file.flush()
 
 
 class _Events:
@@ -324,9 +362,11 @@ class _Events:
 
     def _tell(self, one: Found, follower: Follower) -> None:
         news = follower.look()
-        self.events += len(news.events)
         if self._trace is not None:
-            self._trace.add(list(self._followers).index(one.path) + 1, follower, news)
+            # With half an entry it can't be loaded; and what is counted is to be in it.
+            with _uninterrupted():
+                self._trace.add(list(self._followers).index(one.path) + 1, follower, news)
+                self.events += len(news.events)
         if not self._printed:
             return
         events = news.events if self._trace is None else news.events[-_EVENTS_BEFORE:]

@@ -22,6 +22,8 @@ from vmkv.safety import modes_of
 
 # Far beyond any cache: 2^28 pages, 64 bytes each. A greater file is no cache's.
 FILE_BYTES_MAX = 1 << 34
+# What is copied in one go, a slab's pieces or all of another section: 2^20 slots take 200 MB.
+COPY_BYTES_MAX = 1 << 29
 SECTIONS_MAX = 1 << 10
 SLOTS_MAX = 1 << 20
 PLACES_MAX = 1 << 18
@@ -330,6 +332,8 @@ class PublishedFile(Closing):
             raise self._damaged(f"{name} entries at byte {section.offset:,}, which none lie at")
         if section.end > self._size:
             raise self._damaged(f"{section.count:,} {name} entries, which reach beyond its end")
+        if name != "piece" and section.end - section.offset > COPY_BYTES_MAX:
+            raise self._damaged(f"{section.count:,} {name} entries, more than any cache's")
         return section
 
     def _constant(self, name: str) -> Array:
@@ -393,6 +397,8 @@ class PublishedFile(Closing):
         for name in ("live", "slot"):
             if counts[name] != self.header.slot_count:
                 raise self._damaged(f"{counts[name]:,} {name} entries of as many slots")
+        if self.header.slab_pages * self._sections["piece"].entry_bytes > COPY_BYTES_MAX:
+            raise self._damaged(f"slabs of {self.header.slab_pages:,} pages, more than any cache's")
         if counts["piece"] % self.header.slab_pages:
             raise self._damaged(f"{counts['piece']:,} pages, which are no whole slabs")
         if counts["piece"] > counts["slab"] * self.header.slab_pages:
