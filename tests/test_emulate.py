@@ -49,6 +49,7 @@ def test_views(build: Build) -> None:
         f"again {render}",
         "another client 1",
         "chmod 0 -1",
+        "moved 0, cut 0, written 0, client 1",
         "getcwd /dev/dri, open 1",
         "getcwd /",
     ]
@@ -81,11 +82,13 @@ def test_device_managers_find_the_card(build: Build) -> None:
 
 
 def test_programs_see_the_card_whatever_their_environment(build: Build) -> None:
+    whole = ["spawn", "spawnp", "execve", "execvpe", "fexecve", "execveat", "execle"]
+    inherited = ["execv", "execl", "execlp"]
     told = emulate("--", build("preload_exec")).splitlines()
     assert told == [
         f"{how}: 1, preload {'both' if how == 'execvpe' else 'ours'}, "
         f"kept {'1' if how == 'execvpe' else 'none'}"
-        for how in ("spawn", "spawnp", "execve", "execvpe", "fexecve", "execv")
+        for how in (*whole, *inherited)
     ]
 
 
@@ -114,7 +117,7 @@ def test_other_files_are_the_machines() -> None:
     [
         *(("preload_share", check) for check in (
             "inherit", "account", "last-close", "prime", "syncobj", "killed-waiting", "threads",
-            "close-all", "bad-pointers", "vfork",
+            "close-all", "bad-pointers", "vfork", "crowd",
         )),
         *(("preload_memory", check) for check in (
             "used", "closed-mapped", "userptr", "userptr-of-two",
@@ -140,6 +143,24 @@ def test_answers_that_never_change_count(build: Build, tmp_path: Path) -> None:
     trace = tmp_path / "trace"  # each call is traced, so none is answered without asking
     emulate("--trace", trace, "--", build("preload_share"), "constants")
     assert len(trace.read_text().splitlines()) == sum(ioctls.values())
+
+
+def test_what_a_killed_program_submitted_goes_with_it(tmp_path: Path) -> None:
+    """But for what runs soon: others would wait for it."""
+    counts, stress = tmp_path / "counts", needed("amdgpu_stress")
+
+    def packets_and_submissions(copies: int, *limit: str, code: int = 0) -> tuple[int, int]:
+        size = 64 << 20
+        program = (stress, "-b", "v", size, "-b", "g", size, "-c", 1, 2, size, copies)
+        emulate("--counts", counts, "--", *limit, *map(str, program), code=code)
+        stats = json.loads(counts.read_text())["stats"]
+        return stats["packets"], stats["submissions"]
+
+    packets_each, submissions = packets_and_submissions(1)
+    assert submissions == 1
+    killing = ("timeout", "--signal=KILL", "1")
+    packets, submissions = packets_and_submissions(100_000, *killing, code=137)
+    assert 0 < packets < packets_each * submissions
 
 
 def test_what_ioctls_take_is_told(build: Build) -> None:
@@ -172,6 +193,9 @@ def test_replay_is_the_same(tmp_path: Path) -> None:
     shown = json.loads(emulate("--", *program, "amdgpu"))
     own = json.loads(run(*program, "emulated:gfx1201"))
     assert counted(shown) == counted(own)
+    # A card of the program's own is no business of the preload library's.
+    own_there = json.loads(emulate("--", *program, "emulated:gfx1201"))
+    assert counted(own_there) == counted(own)
 
 
 def counted(report: dict[str, object]) -> dict[str, object]:
@@ -257,6 +281,26 @@ def test_cards_that_cannot_be() -> None:
     assert "vram=1: it takes a size" in refused("--vram", "1", "--", "true")
     assert "can't be in it" in refused("--trace", "a&b", "--", "true")
     refused("--inject", "nonsense", "--", "true")
+
+
+def test_files_that_cannot_be_written(tmp_path: Path) -> None:
+    """The program isn't run for nothing."""
+    program = ("--", "touch", tmp_path / "was run")
+    for option in ("--counts", "--trace"):
+        missing = tmp_path / "missing" / "file"
+        assert f"{missing}: No such file or directory" in refused(option, missing, *program)
+    assert not (tmp_path / "was run").exists()
+    told = emulate("--counts", "/dev/full", *program, code=1)
+    assert told == "Error: /dev/full: No space left on device\n"
+
+
+def test_a_program_with_a_sanitizer(build: Build) -> None:
+    """It would want its own library to be the first."""
+    try:
+        program = build("preload_share", "-fsanitize=address")
+    except pytest.fail.Exception:
+        pytest.skip("no run-time of -fsanitize=address")
+    emulate("--", program, "inherit", variables={"ASAN_OPTIONS": "detect_leaks=0"})
 
 
 def test_not_enough_memory() -> None:

@@ -224,6 +224,7 @@ struct emu_file {
 	uint32_t references; /* ioctls at work, and 1 while open */
 	bool is_open;
 	bool primary;
+	bool served; /* opened when the card was, for some program */
 	bool authenticated, was_master; /* drm_auth.c's, as all up to the name */
 	bool magic_is_open;
 	uint64_t master_number; /* of its own, or of who was master when it was opened */
@@ -237,7 +238,8 @@ struct emu_file {
 	struct emu_ids contexts; /* struct emu_context */
 	struct emu_ids bo_lists; /* struct emu_bo_list */
 	struct emu_vm *vm;
-	bool closing; /* its jobs don't wait for memory any more */
+	bool closing; /* its jobs don't wait for memory any more, and what isn't run soon is dropped */
+	uint64_t closing_ns; /* since when */
 	uint64_t engine_ns[AMDGPU_HW_IP_NUM]; /* that its jobs had */
 	/* The last GPU fault: INFO GPUVM_FAULT. */
 	uint64_t fault_address;

@@ -241,7 +241,8 @@ void emu_gpu_unregister(struct emu_gpu *gpu)
 
 static int descriptor_open(struct emu_file *file, int *ret)
 {
-	uint64_t position = EMU_POSITION_MARK | (file->primary ? EMU_POSITION_PRIMARY : 0) | file->id;
+	uint64_t position = EMU_POSITION_MARK | (file->primary ? EMU_POSITION_PRIMARY : 0) |
+	                    (file->served ? EMU_POSITION_SERVED : 0) | file->id;
 	struct flock lock = file_lock(file);
 	char path[40];
 	int fd, err;
@@ -280,6 +281,7 @@ static void file_link(struct emu_gpu *gpu, struct emu_file *file)
 	pthread_mutex_lock(&registry_lock);
 	pthread_mutex_lock(&gpu->lock);
 	file->id = ++last_id;
+	file->served = gpu->served;
 	file->is_open = true;
 	file->references = 1;
 	emu_list_append(&gpu->files, &file->link);

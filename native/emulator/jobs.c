@@ -10,6 +10,7 @@
 #include "entry.h"
 
 #define POLL_NS 100000
+#define FLUSH_NS 1000000000 /* that jobs have to run in once nobody has their file any more */
 
 /* ---- jobs ---------------------------------------------------------------------------------------- */
 
@@ -138,6 +139,10 @@ static bool job_is_forsaken(struct emu_gpu *gpu, struct emu_job *job)
 
 static int ibs_begin(struct emu_gpu *gpu, struct emu_job *job)
 {
+	const struct emu_file *file = job->context->file;
+
+	if (file->closing && emu_now_ns() - file->closing_ns > FLUSH_NS)
+		return -ESRCH;
 	if (job->context->guilty)
 		return -ECANCELED;
 	if (!job->begun && gpu->options.inject.faults && emu_inject_run(gpu, job))
@@ -349,6 +354,7 @@ void emu_file_jobs_fini(struct emu_file *file)
 {
 	struct emu_gpu *gpu = file->gpu;
 
+	file->closing_ns = emu_now_ns();
 	file->closing = true;
 	gpu->jobs.draining++;
 	pthread_cond_broadcast(&gpu->changed);

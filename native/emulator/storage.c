@@ -34,11 +34,14 @@ static int file_open(struct emu_memory *memory)
 {
 	void *view;
 
-	memory->fd = memfd_create("vmkv-emulated-memory", MFD_CLOEXEC);
+	memory->fd = memfd_create("vmkv-emulated-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (memory->fd < 0)
 		return -errno;
 	if (ftruncate(memory->fd, (off_t)memory->view_bytes))
 		return -ENOMEM;
+	/* Who has a DRM file's descriptor can't take the view's pages away. */
+	if (fcntl(memory->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+		return -errno;
 	view = mmap(NULL, memory->view_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
 	            memory->fd, 0);
 	if (view == MAP_FAILED)

@@ -45,12 +45,17 @@ static void start(const char *how)
 		execvpe(program, arguments, others);
 	if (!strcmp(how, "fexecve"))
 		fexecve(open(program, O_RDONLY | O_CLOEXEC), arguments, nothing);
+	if (!strcmp(how, "execveat"))
+		execveat(AT_FDCWD, program, arguments, nothing, 0);
+	if (!strcmp(how, "execle"))
+		execle(program, program, how, NULL, nothing);
 	_exit(1);
 }
 
 int main(int argc, char **argv)
 {
-	static const char *const ways[] = { "spawn", "spawnp", "execve", "execvpe", "fexecve" };
+	static const char *const ways[] = { "spawn", "spawnp", "execve", "execvpe",
+		                            "fexecve", "execveat", "execle" };
 
 	program = argv[0];
 	if (argc == 2) {
@@ -62,6 +67,12 @@ int main(int argc, char **argv)
 	clearenv();
 	if (!fork())
 		execv(program, (char *[]){ program, "execv", NULL });
+	wait(NULL);
+	if (!fork())
+		execl(program, program, "execl", NULL);
+	wait(NULL);
+	if (!fork())
+		execlp(program, program, "execlp", NULL);
 	wait(NULL);
 	return 0;
 }

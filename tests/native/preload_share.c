@@ -281,6 +281,41 @@ static void threads(void)
 	clears_await(fd);
 }
 
+#define CROWD 200
+
+static struct drm_syncobj_create awaited;
+static uint32_t waiting;
+
+static void *crowd_main(void *argument)
+{
+	struct drm_syncobj_wait wait = { .handles = (uintptr_t)&awaited.handle, .count_handles = 1,
+		                         .timeout_nsec = INT64_MAX,
+		                         .flags = DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT };
+
+	__atomic_fetch_add(&waiting, 1, __ATOMIC_SEQ_CST);
+	REQUIRE(!ioctl(*(int *)argument, DRM_IOCTL_SYNCOBJ_WAIT, &wait));
+	return NULL;
+}
+
+/* However many threads wait, one more can signal what they wait for. */
+static void crowd(void)
+{
+	struct drm_syncobj_array signal = { .handles = (uintptr_t)&awaited.handle, .count_handles = 1 };
+	pthread_t all[CROWD];
+	int fd = node_open();
+
+	REQUIRE(!ioctl(fd, DRM_IOCTL_SYNCOBJ_CREATE, &awaited));
+	for (int i = 0; i < CROWD; i++)
+		REQUIRE(!pthread_create(&all[i], NULL, crowd_main, &fd));
+	while (__atomic_load_n(&waiting, __ATOMIC_SEQ_CST) < CROWD)
+		usleep(1000);
+	usleep(200000);
+	alarm(30);
+	REQUIRE(!ioctl(fd, DRM_IOCTL_SYNCOBJ_SIGNAL, &signal));
+	for (int i = 0; i < CROWD; i++)
+		pthread_join(all[i], NULL);
+}
+
 /* A program that closes all that it doesn't know goes on. */
 static void close_all(void)
 {
@@ -361,7 +396,7 @@ int main(int argc, char **argv)
 		{ "prime", prime },       { "syncobj", syncobj },     { "killed-waiting", killed_waiting },
 		{ "threads", threads },   { "close-all", close_all }, { "bad-pointers", bad_pointers },
 		{ "vfork", forked_by_vfork }, { "orphan", orphan },
-		{ "constants", constants },
+		{ "constants", constants }, { "crowd", crowd },
 	};
 
 	program = argv[0];

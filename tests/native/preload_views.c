@@ -147,6 +147,15 @@ static void look_at_working_directory(void)
 		printf("getcwd %s\n", getcwd(text, sizeof(text)));
 }
 
+/* It is neither a file with a position, nor one whose pages somebody could take away. */
+static void change(int fd)
+{
+	int moved = lseek(fd, 0, SEEK_SET) == -1 && lseek(fd, 0, SEEK_END) == -1 ? 0 : 1;
+	int cut = ftruncate(fd, 0) ? 0 : 1, written = write(fd, "", 1) == -1 ? 0 : 1;
+
+	printf("moved %d, cut %d, written %d, client %d\n", moved, cut, written, client_of(fd) > 0);
+}
+
 int main(void)
 {
 	int fd = open(RENDER, O_RDWR | O_CLOEXEC);
@@ -163,6 +172,7 @@ int main(void)
 	look_at_links(fd);
 	look_at_texts(fd);
 	look_at_nodes_again(fd);
+	change(fd);
 	look_at_working_directory();
 	return 0;
 }

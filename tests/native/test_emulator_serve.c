@@ -128,8 +128,8 @@ static void late_closed(void)
 {
 	int fd = preload_open(false, O_CLOEXEC), other, error = 0;
 	uint64_t position = preload_position(fd);
-	struct flock lock = { .l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = (off_t)position,
-		              .l_len = 1 };
+	struct flock lock = { .l_type = F_UNLCK, .l_whence = SEEK_SET, .l_len = 1,
+		              .l_start = (off_t)(position & ~EMU_POSITION_SERVED) };
 	struct drm_syncobj_create made = { 0 };
 	char path[40];
 

@@ -77,14 +77,26 @@ def command(
     try:
         path = programs.find(program[0])
         spec = _spec(gpu, vram, kernel, inject, trace)
+        if counts:
+            _check_writable(counts)
         card = Emulator(spec)
-    except (errors.InvalidError, errors.HostMemoryError) as error:
+    except errors.Error as error:
         raise click.UsageError(str(error)) from error
     with card:
         code = _run(card, path, program)
         if counts:
-            counts.write_text(json.dumps(_counts(card), indent=2) + "\n")
+            _write_counts(counts, card)
     sys.exit(code)
+
+
+def _check_writable(path: Path) -> None:
+    """Before the program runs rather than after it."""
+    if path.exists() and not path.is_file():
+        return  # to open a pipe may mean to wait for its reader
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise errors.InvalidError(f"{path}: {error.strerror}") from error
 
 
 def _spec(gpu: str, vram: int | None, kernel: str, inject: str | None, trace: str | None) -> str:
@@ -97,8 +109,12 @@ def _spec(gpu: str, vram: int | None, kernel: str, inject: str | None, trace: st
     return f"{gpu}?{given}"
 
 
-def _counts(card: Emulator) -> dict[str, object]:
-    return {"stats": asdict(card.stats()), "ioctls": card.counts(), "error": card.error}
+def _write_counts(path: Path, card: Emulator) -> None:
+    counts = {"stats": asdict(card.stats()), "ioctls": card.counts(), "error": card.error}
+    try:
+        path.write_text(json.dumps(counts, indent=2) + "\n")
+    except OSError as error:  # a full disk doesn't say which file
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _run(card: Emulator, path: str, program: tuple[str, ...]) -> int:
@@ -111,6 +127,9 @@ def _run(card: Emulator, path: str, program: tuple[str, ...]) -> int:
         others = environment.get("LD_PRELOAD", "").split()
         library = str(installed("lib", "libvmkv-preload.so"))
         environment["LD_PRELOAD"] = ":".join([library, *others])
+        # A program built with ASan would refuse a library before its own.
+        given = os.environ.get("ASAN_OPTIONS", "")
+        environment["ASAN_OPTIONS"] = f"verify_asan_link_order=0:{given}"
         return _wait(path, program, environment)
 
 

@@ -159,14 +159,10 @@ static int connection_get(struct connection *single, struct connection **ret)
 
 	pool_check();
 	*single = (struct connection){ .state = NONE };
-	if (getpid() != owner) {
-		*ret = single;
+	*ret = single;
+	if (getpid() != owner)
 		return connection_make(single);
-	}
-	for (;;) {
-		connection = connection_take(FREE);
-		if (connection)
-			break;
+	while (!(connection = connection_take(FREE))) {
 		connection = connection_take(NONE);
 		if (connection) {
 			error = connection_make(connection);
@@ -175,7 +171,10 @@ static int connection_get(struct connection *single, struct connection **ret)
 			__atomic_store_n(&connection->state, NONE, __ATOMIC_SEQ_CST);
 			return error;
 		}
-		(void)poll(NULL, 0, 1); /* all are at work */
+		/* All are at work, and may be for as long as nobody asks for what they wait for. */
+		if (!connection_make(single))
+			return 0;
+		(void)poll(NULL, 0, 1);
 	}
 	*ret = connection;
 	return 0;
@@ -255,7 +254,7 @@ int preload_self_copy(void *local_bytes, void *remote_bytes, size_t n, bool in)
 
 	if (!in)
 		return preload_self_write(&local, &remote, 1);
-	done = process_vm_readv(owner, &local, 1, &remote, 1, 0);
+	done = syscall(SYS_process_vm_readv, owner, &local, 1L, &remote, 1L, 0L);
 	if (done == (ssize_t)n)
 		return 0;
 	if (done >= 0 || (errno != EPERM && errno != ENOSYS))
@@ -272,7 +271,7 @@ int preload_self_write(struct iovec *from, struct iovec *to, int n)
 		all += (ssize_t)from[i].iov_len;
 	if (!all)
 		return 0;
-	done = process_vm_writev(owner, from, (unsigned long)n, to, (unsigned long)n, 0);
+	done = syscall(SYS_process_vm_writev, owner, from, (long)n, to, (long)n, 0L);
 	if (done == all)
 		return 0;
 	if (done >= 0 || (errno != EPERM && errno != ENOSYS))
@@ -474,7 +473,7 @@ uint64_t preload_position(int fd)
 	off_t position = preload_settings.server[0] ? syscall(SYS_lseek, fd, 0, SEEK_CUR) : 0;
 
 	errno = saved;
-	return position > 0 && EMU_POSITION_IS_MARKED((uint64_t)position) ? (uint64_t)position : 0;
+	return position > 0 && EMU_POSITION_IS_SERVED((uint64_t)position) ? (uint64_t)position : 0;
 }
 
 bool preload_is_ours(int fd)

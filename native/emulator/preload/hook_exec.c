@@ -8,6 +8,7 @@
 #include <alloca.h>
 #include <dlfcn.h>
 #include <spawn.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -129,11 +130,81 @@ HOOK int execvp(const char *file, char *const arguments[])
 	return execvpe(file, arguments, environ);
 }
 
+HOOK int execveat(int dirfd, const char *path, char *const arguments[], char *const environment[],
+                  int flags)
+{
+	struct room room;
+
+	return (int)syscall(SYS_execveat, dirfd, path, arguments, ENVIRONMENT(&room, environment),
+	                    flags);
+}
+
 HOOK int fexecve(int fd, char *const arguments[], char *const environment[])
 {
 	struct room room;
 
 	return next_fexecve(fd, arguments, ENVIRONMENT(&room, environment));
+}
+
+/* ---- exec with its arguments one by one ----------------------------------------------------- */
+
+/* Up to and with NULL, of which `list` begins behind the first. */
+static size_t list_count(const char *first, va_list *list)
+{
+	size_t n = 1;
+
+	for (const char *at = first; at; at = va_arg(*list, const char *))
+		n++;
+	return n;
+}
+
+static void list_fill(char **to, const char *first, va_list *list)
+{
+	for (const char *at = first; at; at = va_arg(*list, const char *))
+		*to++ = (char *)at;
+	*to = NULL;
+}
+
+/* An array of them, which lives as long as the function in which it is used. `list` then
+ * is behind the NULL. */
+#define ARGUMENTS(arguments, first, list)                                                          \
+	do {                                                                                       \
+		va_start(list, first);                                                             \
+		(arguments) = alloca(list_count(first, &(list)) * sizeof(char *));                 \
+		va_end(list);                                                                      \
+		va_start(list, first);                                                             \
+		list_fill(arguments, first, &(list));                                              \
+	} while (0)
+
+HOOK int execl(const char *path, const char *first, ...)
+{
+	char **arguments;
+	va_list list;
+
+	ARGUMENTS(arguments, first, list);
+	va_end(list);
+	return execve(path, arguments, environ);
+}
+
+HOOK int execlp(const char *file, const char *first, ...)
+{
+	char **arguments;
+	va_list list;
+
+	ARGUMENTS(arguments, first, list);
+	va_end(list);
+	return execvpe(file, arguments, environ);
+}
+
+HOOK int execle(const char *path, const char *first, ...)
+{
+	char **arguments, *const *environment;
+	va_list list;
+
+	ARGUMENTS(arguments, first, list);
+	environment = va_arg(list, char *const *);
+	va_end(list);
+	return execve(path, arguments, environment);
 }
 
 /* ---- spawn ----------------------------------------------------------------------------------- */

@@ -33,6 +33,20 @@ HOOK int ioctl(int fd, unsigned long request, ...)
 	return -1;
 }
 
+/* DRM files have no position that a program might see or change: theirs says which they are. */
+HOOK off_t lseek(int fd, off_t offset, int whence)
+{
+	if (!preload_position(fd))
+		return syscall(SYS_lseek, fd, offset, whence);
+	errno = ESPIPE;
+	return -1;
+}
+
+HOOK off64_t lseek64(int fd, off64_t offset, int whence)
+{
+	return lseek(fd, offset, whence);
+}
+
 /* ---- closing --------------------------------------------------------------------------------- */
 
 static int close_ours_not(void)

@@ -18,8 +18,12 @@
 /* The position of a DRM file's descriptors says which one they are of. */
 #define EMU_POSITION_MARK (0x5eedULL << 48)
 #define EMU_POSITION_PRIMARY (1ULL << 47)
-#define EMU_POSITION_ID (EMU_POSITION_PRIMARY - 1)
+/* The card is one that is served: a program may have cards of its own besides. */
+#define EMU_POSITION_SERVED (1ULL << 46)
+#define EMU_POSITION_ID (EMU_POSITION_SERVED - 1)
 #define EMU_POSITION_IS_MARKED(position) ((position) >> 48 == EMU_POSITION_MARK >> 48)
+#define EMU_POSITION_IS_SERVED(position)                                                           \
+	(EMU_POSITION_IS_MARKED(position) && (position) & EMU_POSITION_SERVED)
 
 enum emu_request {
 	EMU_REQUEST_OPEN_RENDER,

@@ -164,7 +164,7 @@ uint64_t preload_proc_position(const char *path)
 	}
 	errno = saved;
 	position = strncmp(text, "pos:", 4) ? 0 : strtoull(text + 4, NULL, 10);
-	return EMU_POSITION_IS_MARKED(position) ? position : 0;
+	return EMU_POSITION_IS_SERVED(position) ? position : 0;
 }
 
 /* A descriptor's entry opens its node once more. */
