@@ -165,7 +165,8 @@ def test_file_is_replaced_whole(directory: Path, tmp_path: Path) -> None:
 
 
 def test_file_that_cannot_be_written(directory: Path, tmp_path: Path) -> None:
-    assert "No such file or directory" in failure("--prometheus", tmp_path / "no" / "vmkv.prom")
+    path = tmp_path / "no" / "vmkv.prom"
+    assert failure("--prometheus", path) == f"{path}: No such file or directory"
     (tmp_path / "vmkv.prom").mkdir()
     assert "vmkv.prom" in failure("--prometheus", tmp_path / "vmkv.prom")
     assert list(tmp_path.glob(".*")) == []

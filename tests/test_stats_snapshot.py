@@ -1,5 +1,6 @@
 """Whole states: which of two versions counts, and what is copied again."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,32 @@ def test_cache_that_never_rests_is_shown_as_it_comes(
     assert not snapshot.settled
     assert published.contradictions(snapshot) == []
     assert abs(int(snapshot.lives["tokens"][0]) - 600 - snapshot.epoch + 10) <= 2
+
+
+@pytest.mark.parametrize("what", ["look", "steps"])
+def test_cache_that_outruns_its_reader_is_not_damaged(
+    what: str, forged: tuple[Forged, Reader, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both versions of its state are newer than the epoch that was read before, for a while."""
+    file, reader, path = forged
+    rest = time.monotonic() + 0.15
+
+    class Outrunning(Writer):
+        def read_part(self, section: Section, offset: int, size: int) -> bytes:
+            if section.name == "state" and time.monotonic() < rest:
+                self.change()
+                self.change()
+            return super().read_part(section, offset, size)
+
+    writer = Outrunning(reader, path, file, "", 0)
+    monkeypatch.setattr("vmkv.published.reader.PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(reader.file, "read", writer.read)
+    if what == "steps":
+        monkeypatch.setattr("vmkv.published.reader.PATIENCE_SECONDS", 10)
+        assert reader.steps()[0] == writer.newest("state")["steps"]
+    else:
+        assert published.contradictions(reader.look(pieces=True)) == []
+    assert time.monotonic() >= rest
 
 
 def test_only_what_changed_is_copied_again(

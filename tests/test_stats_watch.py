@@ -226,6 +226,12 @@ def test_lines_where_there_is_no_terminal(directory: Path) -> None:
     assert all("(physical)" in line and "\x1b" not in line for line in lines)
 
 
+def test_lines_while_there_are_no_caches(directory: Path) -> None:
+    result = stats("--watch", "--for", "0.05", "--interval", "0.02")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "Waiting for caches to be shared.\n"
+
+
 def test_json_is_an_object_a_line(directory: Path) -> None:
     forged().write(directory)
     result = stats("--watch", "--json", "--for", "0.05", "--interval", "0.02")
@@ -436,6 +442,8 @@ def test_picture_of_a_damaged_file(directory: Path, tmp_path: Path) -> None:
         (("1", "--watch", "--follow"), "--watch and --follow don't go together"),
         (("1", "--watch", "--maps"), "--watch and --maps don't go together"),
         (("1", "--picture", "a.svg", "--trace", "t.json"), "don't go together"),
+        (("--picture", "a.svg", "--json"), "--json and --picture don't go together"),
+        (("--prometheus", "a.prom", "--json"), "--json and --prometheus don't go together"),
         (("--interval", "1"), "--interval goes with"),
         (("--for", "1"), "--for goes with"),
         (("--watch", "--for", "nan"), "'nan' is no number of seconds"),

@@ -128,7 +128,9 @@ def _show_view(
     views: stats_views.Views, cache: str | None, others: dict[str, Any], as_json: bool
 ) -> bool:
     """Show something else than tables, if that was asked for."""
-    if not stats_views.check_usage(views, cache, [name for name, on in others.items() if on]):
+    if not stats_views.check_usage(
+        views, cache, [name for name, on in others.items() if on], as_json
+    ):
         return False
     pid, name = None, ""
     if cache is not None:

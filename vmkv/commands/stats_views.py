@@ -131,12 +131,14 @@ def complete_cache(
     ]
 
 
-def check_usage(views: Views, cache: str | None, others: list[str]) -> bool:
+def check_usage(views: Views, cache: str | None, others: list[str], as_json: bool) -> bool:
     """Whether there is something to be shown here; others are options that show something else."""
     names = views.names
     alone = [name for name in names if not (name == "--follow" and "--trace" in names)]
     if len(alone + others) > 1 and alone:
         raise click.UsageError(f"{alone[0]} and {[*alone, *others][1]} don't go together")
+    if as_json and (views.picture is not None or views.prometheus is not None):
+        raise click.UsageError(f"--json and {alone[0]} don't go together")
     if cache is None and (views.follow or views.trace is not None):
         raise click.UsageError(f"{names[0]} needs a PID: vmkv stats lists what there is")
     lasting = views.watch or views.follow or views.trace or views.prometheus
@@ -211,26 +213,32 @@ def _watch(watched: Watched, views: Views, wanted: str, as_json: bool) -> None:
     console = Console(highlight=False)
     screen = console.is_terminal and not console.is_dumb_terminal and not as_json
     sampler = stats_live.Sampler(pieces=screen)
+    what = f"process {wanted} to share a cache" if wanted else "caches to be shared"
+    waiting = f"Waiting for {what}."
     with _until_interrupted():
         if not screen:
-            _watch_lines(watched, views, sampler, as_json)
+            _watch_lines(watched, views, sampler, None if as_json else waiting)
             return
-        what = f"process {wanted} to share a cache" if wanted else "caches to be shared"
-        with stats_live.Screen(console, f"Waiting for {what}.") as shown:
+        with stats_live.Screen(console, waiting) as shown:
             for _ in _ticks(views, _SECONDS["watch"]):
                 shown.show(sampler.look(watched.now(_PATIENCE)))
 
 
 def _watch_lines(
-    watched: Watched, views: Views, sampler: stats_live.Sampler, as_json: bool
+    watched: Watched, views: Views, sampler: stats_live.Sampler, waiting: str | None
 ) -> None:
-    """A line a cache each time, for what is no terminal."""
+    """A line a cache each time, for what is no terminal; JSON if nothing is to be said while there
+    are none."""
+    had = True
     for _ in _ticks(views, _SECONDS["watch"]):
         rows = sampler.look(watched.now(_PATIENCE))
-        if as_json:
+        if waiting is None:
             caches = [row.figures for row in rows if row.snapshot is not None]
             print_line({"realtime_ns": time.time_ns(), "caches": caches})
             continue
+        if had and not rows:
+            click.echo(waiting, err=True)
+        had = bool(rows)
         for row in rows:
             click.echo(stats_live.plain_line(row))
 

@@ -226,7 +226,11 @@ def write_textfile(watched: Watched, path: Path) -> None:
     from prometheus_client import generate_latest
 
     text = generate_latest(registry(watched))
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        error.filename = str(path)
+        raise
     try:
         with open(descriptor, "wb") as file:
             file.write(text)

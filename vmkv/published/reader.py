@@ -30,6 +30,7 @@ from vmkv.published.versions import is_same, mappings, newest, only, plain
 PATIENCE_SECONDS = 1.0
 # Pieces are copied so many pages at a time: enough for speed, few enough to be over soon.
 _CHUNK_PAGES = 1 << 12
+_NO_CHANGE = "damaged: its counters are of no change that was whole"
 # Any epoch but that of a version which is being written.
 _WRITTEN = (1 << 64) - 2
 
@@ -120,7 +121,8 @@ class Reader(Closing):
                 return self._draft(pieces, settled, quick), settled
             except _ConflictError:
                 settled, quick = time.monotonic() < end, None
-            if not settled and self.file.read_epoch()[0] == begun:
+            over = time.monotonic() > end + PATIENCE_SECONDS
+            if not settled and (over or self.file.read_epoch()[0] == begun):
                 raise self.file.fail("damaged: what it holds was never one state")
 
     def _snapshot(self, draft: _Draft, events: bool, settled: bool) -> Snapshot:
@@ -155,12 +157,16 @@ class Reader(Closing):
 
     def steps(self) -> tuple[int, int]:
         """Steps that have succeeded, and when that was read: cheaper than a whole look."""
-        for _ in range(1000):
+        end, begun = time.monotonic() + PATIENCE_SECONDS, self.file.read_epoch()[0]
+        while True:
             epoch, _ = self.file.read_epoch()
             state = only(self.file.copy_entries("state"), epoch)
-            if state is not None and self.file.read_epoch()[0] == epoch:
+            still, over = self.file.read_epoch()[0] == epoch, time.monotonic() > end
+            # With no moment's rest in a second, it is a step or two out at most.
+            if state is not None and (still or over):
                 return state["steps"] + epoch - state["epoch"], time.monotonic_ns()
-        raise self.file.fail("damaged: its counters are of no change that was whole")
+            if over or (still and epoch == begun):
+                raise self.file.fail(_NO_CHANGE)
 
     def events_since(self, serial: int) -> tuple[Array, int]:
         """Events after one that is known (0: from the first on), oldest first, and how many more
@@ -198,8 +204,8 @@ class Reader(Closing):
         if strict and file.read_epoch()[0] != epoch:
             raise _ConflictError
         state = only(states, epoch)
-        if state is None and not strict:
-            raise file.fail("damaged: its counters are of no change that was whole")
+        if state is None and not strict and file.read_epoch()[0] == epoch:
+            raise file.fail(_NO_CHANGE)
         if state is None:
             raise _ConflictError
         return epoch, beat_ns, state, _newest(lives, epoch, strict)
