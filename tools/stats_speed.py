@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import vmkv
 from vmkv import published
@@ -83,6 +84,7 @@ def measure(pid: int, looks: int) -> None:
         assert problems == []
         assert all(rows)
         print(f"{time.perf_counter() - begin:.3f} s with all checks and tables of `vmkv stats PID`")
+        measure_floor(looks)
         sampler, reader = Sampler(pieces=False), found.reader
         measure_reader("all figures", lambda: sampler.look(watched.now(0.8 * SLOW_SECONDS)), looks)
         measure_reader("every mapping", lambda: reader.look(pieces=True), looks)
@@ -90,20 +92,37 @@ def measure(pid: int, looks: int) -> None:
         measure_engine(pid, lambda: sampler.look(watched.now(0.8 * SLOW_SECONDS)), reader)
 
 
-def measure_reader(what: str, look: Callable[[], object], looks: int) -> None:
-    """CPU time of ten looks a second."""
+def used_ns(work: Callable[[], object], pause_seconds: float, times: int) -> list[int]:
+    """CPU time that some work takes after a pause."""
     used = []
-    for _ in range(looks):
-        time.sleep(INTERVAL_SECONDS)
+    for _ in range(times):
+        time.sleep(pause_seconds)
         before = time.process_time_ns()
-        look()
+        work()
         used.append(time.process_time_ns() - before)
-    mean_ns = statistics.mean(used)
+    return used
+
+
+def measure_reader(what: str, look: Callable[[], object], looks: int) -> None:
+    """CPU time of ten looks a second, and of looks with less of a pause between."""
+    used = used_ns(look, INTERVAL_SECONDS, looks)
+    mean_ns, soon_ns = statistics.mean(used), statistics.median(used_ns(look, 0.003, looks))
     print(
         f"{mean_ns / INTERVAL_SECONDS / 1e9:.2%} of a core to read {what} ten times a second",
         end="",
     )
-    print(f"; {mean_ns / 1e6:.2f} ms each, median {statistics.median(used) / 1e6:.2f} ms")
+    print(
+        f"; {mean_ns / 1e6:.2f} ms each, median {statistics.median(used) / 1e6:.2f} ms; "
+        f"{soon_ns / 1e6:.2f} ms after a pause of 3 ms"
+    )
+
+
+def measure_floor(looks: int) -> None:
+    """What this machine makes of a pause: the same work, which is no reader's."""
+    work = partial(sum, range(3000))
+    after, soon = (statistics.median(used_ns(work, s, looks)) for s in (INTERVAL_SECONDS, 0.0))
+    print(f"floor: any work takes {after / soon:.1f} times as long after a pause of 0.1 s", end="")
+    print(f" ({soon / 1e3:.0f} us, sums of numbers)")
 
 
 def measure_engine(pid: int, look: Callable[[], object], reader: published.Reader) -> None:
@@ -112,13 +131,13 @@ def measure_engine(pid: int, look: Callable[[], object], reader: published.Reade
     taken: dict[bool, list[float]] = {False: [], True: []}
     for turn in range(2 * TURNS):
         looking = turn % 2 == 1
-        steps, used_ns = reader.steps()[0], time.clock_gettime_ns(clock)
+        steps, begun_ns = reader.steps()[0], time.clock_gettime_ns(clock)
         for _ in range(LOOKS_A_TURN):
             time.sleep(INTERVAL_SECONDS)
             if looking:
                 look()
-        used_ns = time.clock_gettime_ns(clock) - used_ns
-        taken[looking].append(used_ns / max(1, reader.steps()[0] - steps))
+        spent_ns = time.clock_gettime_ns(clock) - begun_ns
+        taken[looking].append(spent_ns / max(1, reader.steps()[0] - steps))
     alone, read = (statistics.median(taken[looking]) for looking in (False, True))
     spread = statistics.quantiles(taken[False], n=4)
     print(f"{read / alone - 1:+.2%} CPU time a step of the engine while it is read so: ", end="")
