@@ -245,7 +245,7 @@ static void a_gang_counts_once(void)
 	struct bench bench = bench_open(kernel, "&inject=device-lost:2");
 	struct drm_amdgpu_cs_chunk_ib ibs[] = { ib_of(AMDGPU_HW_IP_DMA, 1, SLOT_VA(0), 8), ib_slot(0) };
 	struct chunks gang = { 0 };
-	uint64_t number;
+	uint64_t number = 0;
 
 	chunk_add(&gang, AMDGPU_CHUNK_ID_IB, &ibs[0], sizeof(ibs[0]));
 	chunk_add(&gang, AMDGPU_CHUNK_ID_IB, &ibs[1], sizeof(ibs[1]));

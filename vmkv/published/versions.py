@@ -100,11 +100,6 @@ def is_same(rows: Array, again: Array) -> bool:
     return len(rows) == len(again) and bool((rows.view(np.uint64) == again.view(np.uint64)).all())
 
 
-def picked(rows: Array, indexes: Array) -> Array:
-    """Some of the rows. Faster than numpy, which copies structs field by field."""
-    return plain(rows)[indexes].view(rows.dtype)
-
-
 def plain(rows: Array) -> Array:
     """The same rows as bytes."""
     return rows.view(f"V{rows.dtype.itemsize}")
